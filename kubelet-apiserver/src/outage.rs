@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::server::ApiServer;
@@ -24,7 +24,7 @@ pub enum Memory {
 pub(crate) struct Outage {
     down: Mutex<Down>,
     /// Cancels the requests that wait for an answer.
-    ends: watch::Sender<u64>,
+    ends: Notify,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ impl Default for Outage {
     fn default() -> Self {
         Outage {
             down: Mutex::new(Down::No),
-            ends: watch::Sender::new(0),
+            ends: Notify::new(),
         }
     }
 }
@@ -68,7 +68,7 @@ impl Outage {
     ///
     /// `ConnectionReset` if the server stopped meanwhile.
     pub(crate) async fn wait(&self, duration: Option<Duration>) -> io::Result<()> {
-        let mut ends = self.ends.subscribe();
+        let ends = self.ends.notified();
         let passed = async {
             match duration {
                 Some(duration) => tokio::time::sleep(duration).await,
@@ -77,7 +77,7 @@ impl Outage {
         };
         tokio::select! {
             biased;
-            _ = ends.changed() => Err(io::ErrorKind::ConnectionReset.into()),
+            () = ends => Err(io::ErrorKind::ConnectionReset.into()),
             () = passed => Ok(()),
         }
     }
@@ -87,7 +87,7 @@ impl Outage {
     }
 
     fn end_all(&self) {
-        self.ends.send_modify(|ends| *ends += 1);
+        self.ends.notify_waiters();
     }
 }
 

@@ -75,6 +75,8 @@ pub mod dra_driver;
 mod error;
 mod fake_recorder;
 mod leak_check;
+#[cfg(any(feature = "csi", feature = "devices", feature = "dra"))]
+mod matching_calls;
 pub mod memory_cri;
 #[cfg(feature = "volumes")]
 mod memory_mounter;

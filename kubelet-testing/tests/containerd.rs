@@ -84,24 +84,19 @@ async fn pids(containerd: &Containerd) -> HashMap<String, u32> {
     tasks.into_iter().map(|Task { id, pid, .. }| (id, pid)).collect()
 }
 
-/// Everything with this name that is still mounted, running, or a network device.
-fn remains(name: &str) -> Vec<String> {
-    let mut remains = Vec::new();
+/// Everything in this folder that is still mounted or running. Another folder may end with the same path.
+fn remains(folder: &Path) -> Vec<String> {
+    let is_of_folder = |text: &String| {
+        let mut words = text.split([' ', '=', '\0']);
+        words.any(|word| Path::new(word).starts_with(folder))
+    };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    remains.extend(
-        mounts
-            .lines()
-            .filter(|line| line.contains(name))
-            .map(str::to_owned),
-    );
-    for process in fs::read_dir("/proc").unwrap().flatten() {
+    let commands = fs::read_dir("/proc").unwrap().flatten().map(|process| {
         let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        if command.contains(name) {
-            remains.push(command);
-        }
-    }
-    remains
+        String::from_utf8_lossy(&command).into_owned()
+    });
+    let all = mounts.lines().map(str::to_owned).chain(commands);
+    all.filter(is_of_folder).collect()
 }
 
 #[tokio::test]
@@ -152,7 +147,7 @@ async fn a_pod_outlives_containerd_and_nothing_outlives_the_fixture() {
     drop(containerd);
     assert!(!folder.exists());
     let name = folder.file_name().unwrap().to_str().unwrap();
-    assert_eq!(remains(name), [""; 0]);
+    assert_eq!(remains(&folder), [""; 0]);
     for pid in before.values() {
         assert!(!runs(&pid.to_string()));
     }
@@ -190,7 +185,7 @@ async fn a_panic_takes_everything_along() {
         .downcast::<std::path::PathBuf>()
         .expect("no other panic");
     assert!(!folder.exists());
-    assert_eq!(remains(folder.file_name().unwrap().to_str().unwrap()), [""; 0]);
+    assert_eq!(remains(&folder), [""; 0]);
 }
 
 #[tokio::test]

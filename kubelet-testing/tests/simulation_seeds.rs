@@ -3,7 +3,7 @@
 //! By default: [`STORMS`], then [`SEEDS`] simulations of [`HOURS`]. In the profile `sim`, as in `.ci/run`, these are
 //! 1,000 days, in a debug build a few. `SIMULATION_SEEDS`, `SIMULATION_HOURS` and `SIMULATION_FIRST_SEED` change
 //! this. `SIMULATION_BUSY=1` leaves out the quiet time, so 24 times as much happens in a day; `SIMULATION_BUSY=2` is
-//! a storm all day. `SIMULATION_SEED=17` runs one seed and prints its history. To run many seeds:
+//! a storm all day, `SIMULATION_BUSY=3` one in which agents manage resources. `SIMULATION_SEED=17` runs one seed and prints its history. To run many seeds:
 //!
 //! ```console
 //! $ SIMULATION_SEEDS=10000 cargo test --profile sim -p kubelet-testing --features simulation --test simulation_seeds -- --nocapture
@@ -21,6 +21,8 @@ const SEEDS: u64 = if cfg!(debug_assertions) { 8 } else { 1000 };
 const HOURS: u64 = 24;
 /// The number of seeds for stormy hours.
 const STORMS: u64 = 40;
+/// The number of seeds for stormy hours in which agents manage resources.
+const ALLOCATING: u64 = 20;
 /// The number of seeds for hours in which nodes run out of resources, and shut down.
 const SHORT: u64 = 20;
 /// The busy time of a day, in turns with quiet time: an hour in all, in six parts.
@@ -83,7 +85,7 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
 ];
 
 /// What the seeds must meet, as texts of the history.
-const MET: [&str; 27] = [
+const MET: [&str; 39] = [
     "user creates",
     "user deletes",
     "user labels",
@@ -111,12 +113,38 @@ const MET: [&str; 27] = [
     "CSI volumes attached-disk",
     "CSI volumes plain-disk",
     "CSI volumes csi-",
+    "the agent crashes before the write of cpu_manager_state",
+    "the agent crashes after the write of cpu_manager_state",
+    "the agent crashes before the write of memory_manager_state",
+    "the agent crashes after the write of memory_manager_state",
+    "the agent crashes before the write of kubelet_internal_checkpoint",
+    "the agent crashes after the write of kubelet_internal_checkpoint",
+    "the agent crashes before the write of dra_manager_state",
+    "the agent crashes after the write of dra_manager_state",
+    "event TopologyAffinityError",
+    "event UnexpectedAdmissionError",
+    "the plugin of sim.example/gpu crashes",
+    "event FailedPrepareDynamicResources",
 ];
 
 /// A day that follows from its seed: the changes of an hour, spread over the day. On one day in twenty the nodes run short.
 fn day(seed: u64) -> Simulation {
     let day = if seed % 20 == 13 { short(seed) } else { busy(seed) };
     day.by_turns(BUSY, QUIET)
+}
+
+/// A day of these. On two days in three the agents manage resources.
+fn any_day(seed: u64) -> Simulation {
+    match seed % 3 {
+        0 => day(seed),
+        _ => day(seed).managed_resources(),
+    }
+}
+
+/// A storm with more pods than there are CPUs and devices for.
+fn allocating_hour(seed: u64) -> Simulation {
+    let pods = Workload::churn(6).every(Duration::from_secs(60));
+    stormy(seed).workload(pods).managed_resources()
 }
 
 /// A day on which nodes run out of memory, disk and process ids, and shut down.
@@ -179,9 +207,10 @@ struct Seen {
 fn a_day_of_every_seed() {
     let time = Duration::from_secs(3600 * from_env("SIMULATION_HOURS").unwrap_or(HOURS));
     let life: Life = match from_env("SIMULATION_BUSY") {
-        Some(2..) => stormy,
+        Some(3..) => allocating_hour,
+        Some(2) => stormy,
         Some(1) => busy,
-        Some(0) | None => day,
+        Some(0) | None => any_day,
     };
     if let Some(seed) = from_env("SIMULATION_SEED") {
         match life(seed).run(time) {
@@ -198,7 +227,8 @@ fn a_day_of_every_seed() {
     let storms = (0..STORMS).map(|seed| (seed, stormy(seed), HOUR));
     let hours = found
         .chain(storms)
-        .chain((0..SHORT).map(|seed| (seed, short_hour(seed), HOUR)));
+        .chain((0..SHORT).map(|seed| (seed, short_hour(seed), HOUR)))
+        .chain((0..ALLOCATING).map(|seed| (seed, allocating_hour(seed), HOUR)));
     let days = (first..first + count).map(|seed| (seed, life(seed), time));
     let lives = Mutex::new(hours.chain(days));
     let (seen, start) = (Mutex::new(Seen::default()), Instant::now());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tonic::Code;
 
 use super::{CsiCall, CsiMethod};
+use crate::matching_calls::MatchingCalls;
 
 /// What goes wrong with a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,10 +33,8 @@ pub enum CsiTrouble {
 pub struct CsiFault {
     method: Option<CsiMethod>,
     volume: Option<String>,
-    times: u64,
-    rate: Option<(f64, u64)>,
+    calls: MatchingCalls,
     trouble: Option<CsiTrouble>,
-    matched: u64,
 }
 
 impl CsiFault {
@@ -44,10 +43,8 @@ impl CsiFault {
         Self {
             method: Some(method),
             volume: None,
-            times: u64::MAX,
-            rate: None,
+            calls: MatchingCalls::all(),
             trouble: None,
-            matched: 0,
         }
     }
 
@@ -67,13 +64,13 @@ impl CsiFault {
 
     /// Only of the first so many calls.
     pub fn times(mut self, times: u64) -> Self {
-        self.times = times;
+        self.calls.first(times);
         self
     }
 
     /// Only of this share of calls, chosen by the seed: the same calls meet the same faults.
     pub fn rate(mut self, rate: f64, seed: u64) -> Self {
-        self.rate = Some((rate, seed));
+        self.calls.share(rate, seed);
         self
     }
 
@@ -91,16 +88,7 @@ impl CsiFault {
         if !is_of_method || !is_of_volume {
             return None;
         }
-        self.matched += 1;
-        if self.matched > self.times {
-            return None;
-        }
-        if let Some((rate, seed)) = self.rate
-            && fastrand::Rng::with_seed(seed ^ self.matched.wrapping_mul(0x9e37_79b9_7f4a_7c15)).f64() >= rate
-        {
-            return None;
-        }
-        self.trouble.clone()
+        self.trouble.clone().filter(|_| self.calls.hits())
     }
 }
 

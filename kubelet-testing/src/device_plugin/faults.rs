@@ -5,6 +5,7 @@ use std::time::Duration;
 use tonic::Code;
 
 use super::DevicePluginMethod;
+use crate::matching_calls::MatchingCalls;
 
 /// What goes wrong with a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +28,7 @@ pub enum DevicePluginTrouble {
 #[must_use]
 pub struct DevicePluginFault {
     method: DevicePluginMethod,
-    times: u64,
+    calls: MatchingCalls,
     trouble: DevicePluginTrouble,
 }
 
@@ -36,15 +37,25 @@ impl DevicePluginFault {
     pub fn new(method: DevicePluginMethod, trouble: DevicePluginTrouble) -> Self {
         Self {
             method,
-            times: u64::MAX,
+            calls: MatchingCalls::all(),
             trouble,
         }
     }
 
-    /// Only of the next so many calls.
+    /// Only of the first so many calls.
     pub fn times(mut self, times: u64) -> Self {
-        self.times = times;
+        self.calls.first(times);
         self
+    }
+
+    /// Only of this share of calls, chosen by the seed: the same calls meet the same faults.
+    pub fn rate(mut self, rate: f64, seed: u64) -> Self {
+        self.calls.share(rate, seed);
+        self
+    }
+
+    fn applies(&mut self, method: DevicePluginMethod) -> bool {
+        self.method == method && self.calls.hits()
     }
 }
 
@@ -65,8 +76,7 @@ impl Faults {
     /// What goes wrong with this call.
     pub(super) fn next(&mut self, method: DevicePluginMethod) -> Option<DevicePluginTrouble> {
         let mut faults = self.faults.iter_mut();
-        let fault = faults.find(|fault| fault.method == method && fault.times > 0)?;
-        fault.times -= 1;
+        let fault = faults.find_map(|fault| fault.applies(method).then_some(fault))?;
         Some(fault.trouble.clone())
     }
 }

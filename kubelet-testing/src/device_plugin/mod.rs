@@ -164,6 +164,12 @@ impl MemoryDevicePlugin {
         });
     }
 
+    /// The ids of its devices, in order.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn device_ids(&self) -> Vec<String> {
+        self.state.devices.borrow().keys().cloned().collect()
+    }
+
     /// Removes a device, and reports it.
     pub fn remove(&self, id: &str) {
         self.change(|devices| drop(devices.remove(id)));

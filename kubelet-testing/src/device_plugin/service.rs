@@ -27,6 +27,14 @@ pub struct DevicePluginService {
 /// Whether the answer is to be empty.
 type IsEmpty = bool;
 
+#[cfg(feature = "simulation")]
+impl DevicePluginService {
+    /// Waits until the plugin has crashed. Cancel safe.
+    pub(crate) async fn crashed(&self) {
+        self.dies.cancelled().await;
+    }
+}
+
 impl DevicePluginService {
     /// Notes the call, and lets it meet its fault.
     async fn called(

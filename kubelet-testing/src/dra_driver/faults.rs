@@ -5,6 +5,7 @@ use std::time::Duration;
 use tonic::Code;
 
 use super::{DraCall, DraMethod};
+use crate::matching_calls::MatchingCalls;
 
 /// What goes wrong with a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,10 +35,8 @@ pub enum DraTrouble {
 pub struct DraFault {
     method: DraMethod,
     claim: Option<String>,
-    times: u64,
-    rate: Option<(f64, u64)>,
+    calls: MatchingCalls,
     trouble: Option<DraTrouble>,
-    matched: u64,
 }
 
 impl DraFault {
@@ -46,10 +45,8 @@ impl DraFault {
         Self {
             method,
             claim: None,
-            times: u64::MAX,
-            rate: None,
+            calls: MatchingCalls::all(),
             trouble: None,
-            matched: 0,
         }
     }
 
@@ -61,13 +58,13 @@ impl DraFault {
 
     /// Only of the first so many calls.
     pub fn times(mut self, times: u64) -> Self {
-        self.times = times;
+        self.calls.first(times);
         self
     }
 
     /// Only of this share of calls, chosen by the seed: the same calls meet the same faults.
     pub fn rate(mut self, rate: f64, seed: u64) -> Self {
-        self.rate = Some((rate, seed));
+        self.calls.share(rate, seed);
         self
     }
 
@@ -85,16 +82,7 @@ impl DraFault {
         if self.method != call.method || !is_of_claim {
             return None;
         }
-        self.matched += 1;
-        if self.matched > self.times {
-            return None;
-        }
-        if let Some((rate, seed)) = self.rate
-            && fastrand::Rng::with_seed(seed ^ self.matched.wrapping_mul(0x9e37_79b9_7f4a_7c15)).f64() >= rate
-        {
-            return None;
-        }
-        self.trouble.clone()
+        self.trouble.clone().filter(|_| self.calls.hits())
     }
 }
 

@@ -63,7 +63,13 @@ struct State {
     /// By name of the claim.
     devices: BTreeMap<String, Vec<Device>>,
     violations: Vec<String>,
+    #[cfg(feature = "simulation")]
+    unprepare_check: Option<UnprepareCheck>,
 }
+
+/// Returns what is wrong with the end of a claim, by its name.
+#[cfg(feature = "simulation")]
+type UnprepareCheck = Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>;
 
 /// The calls that change claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,6 +147,12 @@ impl MemoryDra {
     /// What callers did that they must not: two calls about the same claim at once.
     pub fn violations(&self) -> Vec<String> {
         self.inner.state.lock().violations.clone()
+    }
+
+    /// The problems that this check returns for each claim that is unprepared count as violations.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn check_unprepares(&self, check: impl Fn(&str) -> Vec<String> + Send + Sync + 'static) {
+        self.inner.state.lock().unprepare_check = Some(Arc::new(check));
     }
 
     /// Reports the health of all its devices, to those who watch now or later.

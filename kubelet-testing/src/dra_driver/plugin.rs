@@ -45,6 +45,8 @@ impl DriverPlugin for MemoryDra {
         request: NodeUnprepareResourcesRequest,
     ) -> Result<NodeUnprepareResourcesResponse, Status> {
         let results = self.call(DraMethod::Unprepare, request.claims, |this, claim| {
+            #[cfg(feature = "simulation")]
+            this.check_unprepare(&claim.name);
             this.inner.state.lock().prepared.remove(&claim.uid);
             NodeUnprepareResourceResponse::default()
         });
@@ -97,6 +99,13 @@ impl Drop for InWork<'_> {
 }
 
 impl MemoryDra {
+    #[cfg(feature = "simulation")]
+    fn check_unprepare(&self, claim: &str) {
+        let check = self.inner.state.lock().unprepare_check.clone();
+        let wrong = check.map(|check| check(claim)).unwrap_or_default();
+        self.inner.state.lock().violations.extend(wrong);
+    }
+
     async fn call<T>(
         &self,
         method: DraMethod,

@@ -51,7 +51,7 @@ pub use self::latency::Latency;
 #[cfg(feature = "simulation")]
 pub(crate) use self::random::{hash, hex64};
 #[cfg(feature = "simulation")]
-pub(crate) use self::starts::Start;
+pub(crate) use self::starts::{RunningContainer, Start};
 use self::state::{Away, State};
 use self::streams::Streaming;
 use crate::run::{Ending, Run, Script};

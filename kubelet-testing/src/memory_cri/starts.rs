@@ -3,9 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::container::{Container, State as ContainerState};
 use super::state::State;
 use super::{MemoryCri, Planned};
+use kubelet_cri::v1;
 
 /// A container that starts, and the containers of its sandbox.
 pub(crate) struct Start<'a> {
@@ -14,6 +17,15 @@ pub(crate) struct Start<'a> {
     pub(crate) sandbox: &'a str,
     /// All containers of the sandbox, including the one that starts.
     pub(crate) containers: Vec<Beside<'a>>,
+    /// All containers of the runtime that run already.
+    pub(crate) running: Vec<RunningContainer>,
+}
+
+/// A container that runs, with the resources that it has now.
+#[derive(Clone)]
+pub(crate) struct RunningContainer {
+    pub(crate) planned: Planned,
+    pub(crate) resources: v1::LinuxContainerResources,
 }
 
 /// A container in the sandbox of one that starts.
@@ -41,9 +53,25 @@ impl MemoryCri {
     pub(crate) fn check_starts(&self, check: impl Fn(&Start<'_>) -> Vec<String> + Send + Sync + 'static) {
         self.inner.state.lock().start_check = Some(StartCheck(Arc::new(check)));
     }
+
+    /// All containers that run.
+    pub(crate) fn running_containers(&self) -> Vec<RunningContainer> {
+        self.settled(Instant::now()).running_containers()
+    }
 }
 
 impl State {
+    fn running_containers(&self) -> Vec<RunningContainer> {
+        let containers = self.containers.iter().map(|(_, container)| container);
+        let running = containers.filter(|container| container.is_running());
+        running
+            .map(|container| RunningContainer {
+                planned: container.planned.clone(),
+                resources: container.resources.clone(),
+            })
+            .collect()
+    }
+
     pub(super) fn check_start(&mut self, planned: &Planned, sandbox: u64) {
         let (Some(StartCheck(check)), Some(sandbox)) =
             (self.start_check.clone(), self.sandboxes.get(sandbox))
@@ -58,6 +86,7 @@ impl State {
                 .filter_map(|number| self.containers.get(*number))
                 .map(Container::beside)
                 .collect(),
+            running: self.running_containers(),
         };
         let wrong = check(&start);
         self.violations.extend(

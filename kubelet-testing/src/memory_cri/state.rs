@@ -168,11 +168,21 @@ impl State {
     ///
     /// # Errors
     ///
-    /// Its log cannot be written.
+    /// Its sandbox has ended meanwhile, or its log cannot be written.
     pub(super) fn start(&mut self, number: u64, run: Run, now: Instant) -> Result<(), String> {
         let Some(container) = self.containers.get_mut(number) else {
             return Err("container was removed".to_owned());
         };
+        if self
+            .sandboxes
+            .get(container.sandbox)
+            .is_none_or(|sandbox| !sandbox.ready)
+        {
+            return Err(format!(
+                "sandbox container {:?} is not running",
+                container.sandbox_id
+            ));
+        }
         let created_at = Timestamp::from_nanosecond(i128::from(container.created_at)).unwrap_or_default();
         let started_at = self.clock.now().max(created_at);
         let path = PathBuf::from(container.log_path());

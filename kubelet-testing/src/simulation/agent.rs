@@ -20,6 +20,7 @@ use kubelet_core::{
 };
 use kubelet_kuberuntime::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::{EventedPleg, GenericPleg};
+use kubelet_resources::DEFAULT_RECONCILE_PERIOD;
 use kubelet_status::{
     ApiServerMirrorClient, ApiServerNode, ApiServerSink, StatusManager, StatusManagerConfig,
 };
@@ -32,6 +33,7 @@ use super::csi;
 use super::history::Journal;
 use super::prepared_lists::PreparedLists;
 use super::pressure::{Managers, SimulatedHost};
+use super::resources::{self, SimulatedMachine};
 use super::static_pods::StaticPods;
 use super::storage;
 use crate::MemoryMounter;
@@ -73,6 +75,8 @@ pub struct SimulatedNode {
     pub(super) shown: Shown,
     pub(super) checkpoints: bool,
     pub(super) pace: Pace,
+    /// Its CPUs, memory and devices, if the agent manages them.
+    pub(super) machine: Option<SimulatedMachine>,
     /// What the node runs short of, and its shutdown; `None` if it never does.
     pub(super) host: Option<SimulatedHost>,
 }
@@ -99,10 +103,19 @@ impl Pace {
             _ => Self::Restful,
         }
     }
+
+    /// How often running containers get the CPUs that they should have.
+    fn reconcile(self) -> Duration {
+        match self {
+            Self::Generic | Self::Evented => DEFAULT_RECONCILE_PERIOD,
+            Self::Restful => RECONCILE,
+        }
+    }
 }
 
-/// The periods of an agent with long periods: resync of pods, status of the runtime, and lists of the runtime before
-/// its first event.
+/// The periods of an agent with long periods: updates of the CPUs of containers, resync of pods, status of the runtime, and lists of the
+/// runtime before its first event.
+const RECONCILE: Duration = Duration::from_secs(120);
 const RESYNC: Duration = Duration::from_secs(600);
 const RUNTIME_STATUS: Duration = Duration::from_secs(120);
 const RELIST: Duration = Duration::from_secs(30);
@@ -131,6 +144,7 @@ impl SimulatedNode {
             shown: Shown::default(),
             checkpoints: false,
             pace: Pace::Evented,
+            machine: None,
             host: None,
             name,
         }
@@ -187,6 +201,7 @@ impl SimulatedNode {
             shown,
             checkpoints,
             pace,
+            machine,
             host,
         } = self;
         let (jitter, disk) = (Jitter::from_seed(seed), Disk::inline());
@@ -211,13 +226,21 @@ impl SimulatedNode {
             recorder: recorder.clone(),
             node: node.clone(),
         })?;
+        let runtime = Arc::new(runtime);
+        let resources = match machine {
+            Some(machine) => {
+                let (client, jitter) = (client.get(), jitter.clone());
+                let reconcile = pace.reconcile();
+                Some(resources::Managers::start(machine, &runtime, client, &name, jitter, reconcile).await?)
+            }
+            None => None,
+        };
         let volumes = Arc::new(engine.handle());
         let reporter = Reporter {
             client: client.get(),
             name,
             volumes: engine.handle(),
         };
-        let runtime = Arc::new(runtime);
         let (results, prober) = (
             ProbeResultCache::new(),
             NodeProber::new(runtime.clone()).network(Reachable),
@@ -227,7 +250,12 @@ impl SimulatedNode {
         let statuses = StatusManager::with_config(ApiServerSink::new(client.get()), config);
         let memory = runtime.clone();
         let start = || {
-            CriRuntime::builder(runtime.clone(), runtime.clone())
+            let builder = CriRuntime::builder(runtime.clone(), runtime.clone());
+            let builder = match &resources {
+                Some(resources) => resources.runtime(builder),
+                None => builder,
+            };
+            builder
                 .node(NodeSettings::default())
                 .root_dir(&root_dir)
                 .pod_logs_dir(root_dir.join("logs"))
@@ -274,6 +302,10 @@ impl SimulatedNode {
             Some(managers) => managers.admission(kubelet),
             None => kubelet,
         };
+        let kubelet = match &resources {
+            Some(resources) => resources.admission(kubelet),
+            None => kubelet,
+        };
         let last_shutdown = root_dir.clone();
         let kubelet = kubelet
             .pods(pods.build()?)
@@ -296,6 +328,7 @@ impl SimulatedNode {
             volumes: engine,
             objects,
             managers,
+            resources,
             recorder,
             clock,
             root_dir: last_shutdown,
@@ -310,6 +343,7 @@ struct Assembled {
     volumes: NodeVolumes,
     objects: ConfigObjectWatches,
     managers: Option<Managers>,
+    resources: Option<resources::Managers>,
     recorder: Arc<HistoryRecorder>,
     clock: Clock,
     root_dir: PathBuf,
@@ -346,12 +380,19 @@ impl Assembled {
             }
         };
         let reporter = self.reporter.run(last.clone());
+        let (handle, ends) = (self.kubelet.handle(), last.clone());
+        let resources = async {
+            if let Some(resources) = self.resources {
+                resources.run(handle, ends).await;
+            }
+        };
         let kubelet = async {
             let ended = self.kubelet.run(shutdown).await;
             last.cancel();
             ended
         };
-        let (ended, (), (), (), ()) = tokio::join!(kubelet, volumes, objects, managers, reporter);
+        let (ended, (), (), (), (), ()) =
+            tokio::join!(kubelet, volumes, objects, managers, reporter, resources);
         Ok(ended?)
     }
 }

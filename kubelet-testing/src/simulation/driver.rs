@@ -22,6 +22,7 @@ use super::csi;
 use super::history::{History, Journal};
 use super::order::Order;
 use super::pressure::SimulatedHost;
+use super::resources::{self, SimulatedMachine};
 use super::static_pods::StaticPods;
 use super::storage;
 use super::turns::Turns;
@@ -77,6 +78,8 @@ pub(super) struct Node {
     pub(super) static_pods: StaticPods,
     pub(super) shown: Shown,
     pub(super) running: Option<Running>,
+    /// If its agent manages resources.
+    pub(super) machine: Option<SimulatedMachine>,
     /// If it can run short of something, or shut down.
     pub(super) host: Option<SimulatedHost>,
 }
@@ -115,6 +118,7 @@ pub(super) enum Act {
     Shortage,
     EndShortage(usize),
     ShutDown,
+    ChangeDevices,
 }
 
 impl Driver {
@@ -151,13 +155,20 @@ impl Driver {
             workload,
             faults,
             turns,
+            managed_resources,
             agent,
         } = simulation;
         let start = Instant::now();
         let clock = Clock::starting_at(Timestamp::from_second(START).unwrap_or_default());
         let mut rng = fastrand::Rng::with_seed(seed);
         let api = ApiServer::builder().clock(clock).seed(rng.u64(..));
-        let api = api.bookmark_frequency(BOOKMARKS).storage_controllers().build();
+        let api = api.bookmark_frequency(BOOKMARKS).storage_controllers();
+        let api = if managed_resources {
+            api.claim_controllers()
+        } else {
+            api
+        };
+        let api = api.build();
         let (weather, order) = (Weather::new(start, turns), Order::default());
         let nodes = nodes.into_iter().enumerate().map(|(number, name)| {
             let network = [10, 88, u8::try_from(number).unwrap_or(u8::MAX), 0];
@@ -168,7 +179,14 @@ impl Driver {
                 .build();
             script(&runtime, &weather);
             let mounter = MemoryMounter::new(hash(seed, &name));
-            order.watch(&runtime, &mounter);
+            let root_dir = folder.join(&name);
+            let machine =
+                managed_resources.then(|| SimulatedMachine::drawn(hash(seed, &name), &root_dir, &order));
+            if let Some(machine) = &machine {
+                machine.watch(&runtime);
+                machine.befall(&faults, hash(seed, &name));
+            }
+            order.watch(&runtime, &mounter, machine.clone());
             let running = runtime.clone();
             mounter.check_unmounts(move |path| storage::users(&running, path));
             faults.befall_runtime(&runtime);
@@ -181,7 +199,8 @@ impl Driver {
                 mounter,
                 csi,
                 clock,
-                root_dir: folder.join(&name),
+                root_dir,
+                machine,
                 static_pods: StaticPods::default(),
                 shown: Shown::default(),
                 running: None,
@@ -226,10 +245,19 @@ impl Driver {
     async fn prepare(&mut self, pods: Vec<Pod>) {
         let made = storage::create_objects(&self.api);
         self.problems.extend(made);
+        if self.nodes.iter().any(|node| node.machine.is_some()) {
+            let made = resources::create_objects(&self.api);
+            self.problems
+                .extend(made.err().map(|error| format!("objects of claims: {error}")));
+        }
         for number in 0..self.nodes.len() {
             let name = self.nodes[number].name.clone();
             let made = Api::<k8s_openapi::api::core::v1::Node>::all(self.admin.clone());
-            let made = made.create(&PostParams::default(), &node_object(&name)).await;
+            let mut object = node_object(&name);
+            if let Some(machine) = &self.nodes[number].machine {
+                machine.offer(&mut object);
+            }
+            let made = made.create(&PostParams::default(), &object).await;
             if let Err(error) = made {
                 self.problems.push(format!("node {name}: {error}"));
             }
@@ -259,6 +287,7 @@ impl Driver {
             Act::StopApi,
             Act::Shortage,
             Act::ShutDown,
+            Act::ChangeDevices,
         ] {
             self.plan_again(act);
         }
@@ -279,6 +308,7 @@ impl Driver {
     /// Runs everything that is due before `end`.
     async fn act_until(&mut self, end: Instant) {
         while self.problems.is_empty() {
+            self.restart_crashed();
             self.look();
             let next = self.agenda.first_key_value().map(|((at, _), _)| *at);
             let now = Instant::now();
@@ -355,6 +385,7 @@ impl Driver {
             Act::Shortage => self.run_short(),
             Act::EndShortage(number) => self.end_shortage(number),
             Act::ShutDown => self.shut_a_host_down().await,
+            Act::ChangeDevices => self.change_devices(),
         }
         self.plan_again(act);
     }
@@ -373,6 +404,9 @@ impl Driver {
             Act::StopApi => faults.api_outages.map(|(every, _)| every),
             Act::Shortage => faults.shortages.map(|(every, _)| every),
             Act::ShutDown => faults.shutdowns,
+            Act::ChangeDevices => faults
+                .device_changes
+                .filter(|_| self.nodes.iter().any(|node| node.machine.is_some())),
             Act::Churn
             | Act::Delete(_)
             | Act::PutBack(..)
@@ -494,12 +528,31 @@ impl Driver {
             },
             shown: node.shown.clone(),
             checkpoints: true,
+            machine: node.machine.clone(),
             host: node.host.clone(),
             pace: Pace::drawn(seed, self.turns != Turns::default()),
         };
         let shutdown = CancellationToken::new();
         let agent = tokio::spawn((self.agent)(given, shutdown.clone()));
+        if let Some(machine) = &node.machine {
+            machine.agent_starts(agent.abort_handle());
+        }
         node.running = Some(Running { agent, shutdown });
+    }
+
+    /// Notices the agents that crashed while they wrote their state, and starts them again soon.
+    pub(super) fn restart_crashed(&mut self) {
+        for number in 0..self.nodes.len() {
+            let node = &mut self.nodes[number];
+            let Some(crash) = node.machine.as_ref().and_then(SimulatedMachine::take_crash) else {
+                continue;
+            };
+            self.journal.note(format!("{} {crash}", node.name));
+            if let Some(running) = node.running.take() {
+                running.agent.abort();
+            }
+            self.start_agent_soon(number);
+        }
     }
 
     pub(super) fn kill_agent(&mut self, number: usize) {

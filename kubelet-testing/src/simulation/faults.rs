@@ -25,6 +25,9 @@ pub struct FaultPlan {
     pub(super) api_requests: f64,
     pub(super) container_events: f64,
     pub(super) mounts: f64,
+    pub(super) plugin_calls: f64,
+    pub(super) state_crashes: f64,
+    pub(super) device_changes: Option<Duration>,
     pub(super) container_crashes: Option<Duration>,
     pub(super) agent_restarts: Option<Duration>,
     pub(super) agent_stops: Option<Duration>,
@@ -45,6 +48,9 @@ impl FaultPlan {
             api_requests: 0.0,
             container_events: 0.0,
             mounts: 0.0,
+            plugin_calls: 0.0,
+            state_crashes: 0.0,
+            device_changes: None,
             container_crashes: None,
             agent_restarts: None,
             agent_stops: None,
@@ -65,6 +71,9 @@ impl FaultPlan {
             .api_requests(0.05)
             .container_events(0.1)
             .mounts(0.05)
+            .plugin_calls(0.1)
+            .state_crashes(0.05)
+            .device_changes(Duration::from_secs(300))
             .container_crashes(Duration::from_secs(120))
             .agent_restarts(Duration::from_secs(900))
             .agent_stops(Duration::from_secs(1800))
@@ -98,6 +107,10 @@ impl FaultPlan {
         plan.runtime_outages = runtime.map(|every| (every, lasts()));
         plan.api_outages = api.map(|every| (every, lasts()));
         plan.mounts = [0.0, 0.0, 0.02, 0.2][rng.usize(..4)];
+        plan.plugin_calls = [0.0, 0.0, 0.05, 0.3][rng.usize(..4)];
+        plan.state_crashes = [0.0, 0.0, 0.02, 0.2][rng.usize(..4)];
+        let changes = [0, 0, 120, 900][rng.usize(..4)];
+        plan.device_changes = (changes > 0).then(|| Duration::from_secs(changes));
         plan
     }
 
@@ -125,6 +138,26 @@ impl FaultPlan {
     /// answer until the faults end. 0 is none, 1 is all.
     pub fn mounts(mut self, rate: f64) -> Self {
         self.mounts = rate;
+        self
+    }
+
+    /// The fraction of calls to device plugins and to drivers of claims that fail, hang, are slow, or end the plugin. Only for agents
+    /// that [manage resources](crate::Simulation::managed_resources), as the next two.
+    pub fn plugin_calls(mut self, rate: f64) -> Self {
+        self.plugin_calls = rate;
+        self
+    }
+
+    /// The fraction of writes of the state files of resources at which an agent crashes, before or after the write. It starts again a
+    /// few seconds later.
+    pub fn state_crashes(mut self, rate: f64) -> Self {
+        self.state_crashes = rate;
+        self
+    }
+
+    /// The mean time between changes of devices: one fails or works again, or a plugin restarts.
+    pub fn device_changes(mut self, every: Duration) -> Self {
+        self.device_changes = Some(every);
         self
     }
 
@@ -249,6 +282,8 @@ impl fmt::Display for FaultPlan {
             ("api_requests", self.api_requests),
             ("container_events", self.container_events),
             ("mounts", self.mounts),
+            ("plugin_calls", self.plugin_calls),
+            ("state_crashes", self.state_crashes),
         ] {
             if rate > 0.0 {
                 write!(f, ".{name}({rate})")?;
@@ -261,6 +296,7 @@ impl fmt::Display for FaultPlan {
             ("sandbox_crashes", self.sandbox_crashes),
             ("reboots", self.reboots),
             ("shutdowns", self.shutdowns),
+            ("device_changes", self.device_changes),
         ] {
             if let Some(every) = every {
                 write!(f, ".{name}({})", Time(every))?;

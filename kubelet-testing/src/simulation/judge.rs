@@ -13,6 +13,7 @@ use super::csi;
 use super::driver::{Driver, alive_tasks};
 use super::history::{History, Step};
 use super::pressure::SimulatedHost;
+use super::resources;
 use super::witness::disagreement;
 
 /// How long the cluster may take to come to rest: more than the longest back-off of the kubelet.
@@ -35,6 +36,12 @@ impl Driver {
             let violations = violations.into_iter();
             self.problems
                 .extend(violations.map(|violation| format!("{}: {violation}", node.name)));
+            if let Some(machine) = &node.machine {
+                let violations = machine.problems(&node.runtime).into_iter();
+                self.problems
+                    .extend(violations.map(|violation| format!("{}: {violation}", node.name)));
+                resources::publish_slice(&self.api, &node.name);
+            }
             let violations = node.host.iter().flat_map(SimulatedHost::problems);
             self.problems
                 .extend(violations.map(|violation| format!("{}: {violation}", node.name)));
@@ -55,11 +62,15 @@ impl Driver {
             return;
         }
         self.journal.note("the faults end");
+        self.restart_crashed();
         self.agenda.clear();
         self.weather.calm_down();
         self.api.faults().clear();
         for number in 0..self.nodes.len() {
             self.end_shortage(number);
+            if let Some(machine) = &self.nodes[number].machine {
+                machine.end_faults();
+            }
             let runtime = &self.nodes[number].runtime;
             runtime.faults().clear();
             self.nodes[number].mounter.end_faults();
@@ -122,6 +133,7 @@ impl Driver {
             if open.is_empty() || is_over {
                 let living: BTreeSet<String> = pods.iter().map(|pod| pod.uid_str().to_owned()).collect();
                 open.extend(self.leftovers(&living));
+                open.extend(self.unsettled());
             }
             self.look();
             if open.is_empty() || !self.problems.is_empty() {
@@ -137,6 +149,18 @@ impl Driver {
             }
             sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// The containers that do not run on the CPUs that they should share.
+    fn unsettled(&self) -> Vec<String> {
+        let nodes = self.nodes.iter();
+        let machines = nodes.filter_map(|node| Some((node, node.machine.as_ref()?)));
+        machines
+            .flat_map(|(node, machine)| {
+                let unsettled = machine.unsettled(&node.runtime).into_iter();
+                unsettled.map(|how| format!("{}: {how}", node.name))
+            })
+            .collect()
     }
 
     /// How often the state of the API server and the runtimes has changed.

@@ -26,6 +26,7 @@ mod leftovers;
 mod order;
 mod prepared_lists;
 mod pressure;
+mod resources;
 mod stages;
 mod static_pods;
 mod storage;
@@ -68,6 +69,9 @@ use self::turns::Turns;
 ///   driver gets its calls in the right order, and no volume is detached while it is staged,
 /// * if nodes [run short](FaultPlan::shortages) of something: pods are evicted one at a time, no critical or static pod is evicted,
 ///   none that frees nothing while another does, and no condition ends within its transition period,
+/// * if agents [manage resources](Simulation::managed_resources): no CPU, memory or device belongs to two containers, reserved CPUs are never
+///   exclusive, containers run on what their agent's state files say, also after a crash at any write of such a file, and no
+///   claim is unprepared while a container uses it,
 /// * if hosts [shut down](FaultPlan::shutdowns): no container runs afterwards that had time to end.
 ///
 /// At the end of the given time, the faults stop, and the simulation checks in this order:
@@ -86,6 +90,7 @@ pub struct Simulation {
     workload: Workload,
     faults: FaultPlan,
     turns: Turns,
+    managed_resources: bool,
     agent: StartAgent,
 }
 
@@ -98,6 +103,7 @@ impl Simulation {
             workload: Workload::none(),
             faults: FaultPlan::none(),
             turns: Turns::default(),
+            managed_resources: false,
             agent: start_with(SimulatedNode::run_kubelet),
         }
     }
@@ -125,6 +131,14 @@ impl Simulation {
     /// changes of one hour. Calls and requests can fail at any time. By default there is no quiet time.
     pub fn by_turns(mut self, busy: Duration, quiet: Duration) -> Self {
         self.turns = Turns::new(busy, quiet);
+        self
+    }
+
+    /// Gives each node a machine with NUMA nodes, device plugins and a driver of claims, and its agent static policies for CPUs and
+    /// memory. Some pods of a [churn](Workload::churn) then have CPUs of their own, devices and claims. The machine, the policies and
+    /// the requests are drawn from the seed. By default no agent manages resources.
+    pub fn managed_resources(mut self) -> Self {
+        self.managed_resources = true;
         self
     }
 
@@ -184,10 +198,16 @@ impl Simulation {
             workload,
             faults,
             turns,
+            managed_resources,
             ..
         } = self;
+        let managed = if *managed_resources {
+            ".managed_resources()"
+        } else {
+            ""
+        };
         format!(
-            "Simulation::seed({seed}){nodes}.workload({workload}).faults({faults}){turns}.run({})",
+            "Simulation::seed({seed}){nodes}.workload({workload}).faults({faults}){turns}{managed}.run({})",
             Time(time)
         )
     }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{PodExt, PodUid};
 use parking_lot::Mutex;
 
+use super::resources::SimulatedMachine;
 use super::storage;
 use crate::MemoryMounter;
 use crate::memory_cri::{MemoryCri, Start};
@@ -21,6 +22,8 @@ struct Known {
     init: BTreeMap<PodUid, Vec<Init>>,
     /// Sandboxes whose pods are initialized: one of their regular containers was started.
     initialized: BTreeSet<String>,
+    /// All of them, with their specs.
+    pods: BTreeMap<PodUid, Arc<Pod>>,
     /// Pods that the API server deleted after all of their containers had ended.
     gone: BTreeSet<PodUid>,
 }
@@ -45,6 +48,12 @@ impl Order {
         let mut known = self.0.lock();
         known.gone.remove(&pod.uid());
         known.init.insert(pod.uid(), init.collect());
+        known.pods.insert(pod.uid(), Arc::new(pod.clone()));
+    }
+
+    /// The pod as it was created.
+    pub(super) fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        self.0.lock().pods.get(uid).cloned()
     }
 
     /// Forbids this pod to run from now on.
@@ -53,11 +62,17 @@ impl Order {
     }
 
     /// Adds the checks to a runtime.
-    pub(super) fn watch(&self, runtime: &MemoryCri, mounter: &MemoryMounter) {
+    pub(super) fn watch(
+        &self,
+        runtime: &MemoryCri,
+        mounter: &MemoryMounter,
+        machine: Option<SimulatedMachine>,
+    ) {
         let (known, mounter) = (self.0.clone(), mounter.clone());
         runtime.check_starts(move |start| {
             let mut wrong = known.lock().wrong_with(start);
             wrong.extend(storage::missing(&start.planned.container, &mounter));
+            wrong.extend(machine.iter().flat_map(|machine| machine.wrong_with(start)));
             wrong
         });
     }

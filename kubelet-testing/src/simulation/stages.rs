@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::PodExt;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -10,6 +11,7 @@ use super::csi;
 use super::driver::{Driver, Running, alive_tasks};
 use super::judge::REST;
 use super::leftovers::leftovers;
+use super::resources::{self, SimulatedMachine};
 use super::storage;
 
 /// How long nothing must change until the cluster counts as calm. By then all reports are made.
@@ -61,7 +63,29 @@ impl Driver {
                 .spec
                 .as_ref()
                 .is_some_and(|spec| spec.active_deadline_seconds.is_some());
-            if is_same && !is_timed && !pod.is_mirror() && !pod.is_deleting() {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            let is_managed = self
+                .nodes
+                .iter()
+                .any(|known| known.machine.is_some() && Some(&*known.name) == node);
+            // Its containers ended unseen, if it had any.
+            let was_rejected = is_managed
+                && pod.status.as_ref().is_some_and(|status| {
+                    status
+                        .message
+                        .as_ref()
+                        .is_some_and(|text| text.starts_with("Pod was rejected"))
+                });
+            // Until it runs, the status shows extended resources too; afterwards the next sync leaves them out.
+            let is_of_resources =
+                is_managed && change.split("; ").all(|change| change.starts_with("resources."));
+            if is_same
+                && !is_timed
+                && !was_rejected
+                && !is_of_resources
+                && !pod.is_mirror()
+                && !pod.is_deleting()
+            {
                 let problem = format!("pod {}: the agent's restart shows: {change}", pod.key());
                 self.problems.push(problem);
             }
@@ -137,6 +161,8 @@ impl Driver {
             if open.is_empty() || is_over {
                 open.extend(self.leftovers(&BTreeSet::new()));
                 open.extend(csi::left_attached(&self.api));
+                let machines = self.nodes.iter().filter_map(|node| node.machine.as_ref());
+                open.extend(machines.flat_map(SimulatedMachine::left));
             }
             self.look();
             if open.is_empty() || !self.problems.is_empty() {
@@ -154,12 +180,43 @@ impl Driver {
         let tasks = fewest_tasks().await;
         self.take_over().await;
         sleep(CALM).await;
+        self.check_devices().await;
         let fresh = fewest_tasks().await;
         if tasks > fresh && self.problems.is_empty() {
             let problem = format!("with all pods gone there are {tasks} tasks; new agents have {fresh}");
             self.problems.push(problem);
         }
         self.look();
+    }
+
+    /// Devices that pods had are free once another pod is admitted: it is then the only one that has some.
+    async fn check_devices(&mut self) {
+        for number in 0..self.nodes.len() {
+            let node = &self.nodes[number];
+            let (Some(machine), name) = (node.machine.clone(), node.name.clone()) else {
+                continue;
+            };
+            if !self.problems.is_empty() {
+                return;
+            }
+            let last = format!("last-{name}");
+            match serde_json::from_value(resources::with_devices(&last, &name)) {
+                Ok(pod) => self.create(pod).await,
+                Err(error) => self.problems.push(format!("pod {last}: {error}")),
+            }
+            sleep(CALM).await;
+            let pods = self.witness.pods();
+            let uids: BTreeSet<String> = pods.iter().map(|pod| pod.uid_str().to_owned()).collect();
+            let (with, ready) = (machine.with_devices(), pods.iter().all(|pod| is_ready(pod)));
+            if with != uids || !ready {
+                let problem = format!(
+                    "{name}: devices belong to {with:?}, and the only pod is {uids:?}, ready: {ready}"
+                );
+                self.problems.push(problem);
+            }
+            self.delete_by_name(&last).await;
+            sleep(CALM).await;
+        }
     }
 
     /// What stays of deleted pods, on all nodes.
@@ -207,6 +264,12 @@ impl Driver {
         };
         self.problems.push(format!("{}: {problem}", node.name));
     }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_ref());
+    containers.is_some_and(|all| all.iter().all(|container| container.ready))
 }
 
 /// The number of tasks that stay, without those that come and go.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::driver::{Act, Driver};
 use super::pressure;
+use super::resources;
 use super::static_pods::static_pod;
 use super::storage;
 use super::workload::random_pod;
@@ -33,6 +34,9 @@ impl Driver {
         let node = self.nodes[number].name.clone();
         let mut drawn = random_pod(&name, &node, &mut self.rng);
         storage::add_volumes(&mut drawn, self.seed);
+        if self.nodes[number].machine.is_some() {
+            resources::add_requests(&mut drawn, self.seed, false);
+        }
         if self.faults.has_pressure() {
             pressure::add_priority(&mut drawn, self.seed);
         }
@@ -157,7 +161,10 @@ impl Driver {
     fn write_manifest(&mut self, number: usize, name: &str) {
         let node = &self.nodes[number].name;
         self.pods_made += 1;
-        let manifest = random_pod(&format!("{name}-{node}"), node, &mut self.rng);
+        let mut manifest = random_pod(&format!("{name}-{node}"), node, &mut self.rng);
+        if self.nodes[number].machine.is_some() {
+            resources::add_requests(&mut manifest, self.seed, true);
+        }
         match static_pod(manifest, self.pods_made) {
             Ok(pod) => self.put_static_pod(number, Arc::new(pod)),
             Err(error) => self.problems.push(format!("static pod {name}: {error}")),

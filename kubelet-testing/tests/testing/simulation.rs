@@ -40,6 +40,24 @@ fn pods_run_as_their_images_say() {
     assert!(history.count("event BackOff default/crash") > 0, "{history}");
 }
 
+/// The simulation checks that nothing belongs to two containers, and that crashes lose nothing.
+#[test]
+fn agents_manage_cpus_devices_and_claims() {
+    let history = Simulation::seed(3)
+        .node("node-1")
+        .workload(Workload::churn(4).every(Duration::from_secs(120)))
+        .faults(
+            FaultPlan::none()
+                .state_crashes(0.1)
+                .device_changes(Duration::from_secs(600)),
+        )
+        .managed_resources()
+        .run(HOUR)
+        .unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(history.count("StartContainer") > 5, "{history}");
+    assert!(history.count("the agent crashes") > 0, "{history}");
+}
+
 #[test]
 fn probed_pods_live_through_restarts_of_their_agent() {
     let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 5});
