@@ -7,25 +7,32 @@
 //! ```
 //!
 //! For the API server the nodes run its pods: it sees pods start, pass probes, restart and end. But no process
-//! runs. An API server in memory has no scheduler, so `--pods` creates pods for each node.
+//! runs. An API server in memory has no scheduler, so `--pods` creates pods for each node. A node renews its lease, as a kubelet does.
+//!
+//! For thousands of nodes start several processes, each with a `--name` of its own: `docs/scale.md`.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube_client::Client;
-use kube_client::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kubelet_core::Clock;
+use kube_client::api::{Api, Patch, PatchParams, PostParams};
+use kubelet_core::{Clock, PodExt};
+use kubelet_node::{HeartbeatClient, LeaseController};
 use kubelet_testing::ApiServer;
 use kubelet_testing::simulation::{AgentError, SimulatedNode};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How often a node sends its status (`nodeStatusUpdateFrequency`).
-const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How often a node sends its status while nothing changes (`nodeStatusReportFrequency`). Its lease says more often that it lives.
+const REPORT: Duration = Duration::from_secs(300);
+/// So many nodes are registered at once.
+const AT_ONCE: usize = 16;
 
 /// Runs nodes with simulated containers against an API server.
 #[derive(Debug, Parser)]
@@ -77,17 +84,20 @@ async fn main() -> Result<(), AgentError> {
         Server::Memory => ApiServer::new().client(),
         Server::Kubeconfig => Client::try_default().await?,
     };
+    raise_file_limit();
     let (folder, shutdown, mut running) = (tempfile::tempdir()?, CancellationToken::new(), JoinSet::new());
-    let names: Vec<String> = (0..args.nodes).map(|number| format!("{}-{number}", args.name)).collect();
-    for name in &names {
-        register(&client, name).await?;
-        for number in 0..args.pods {
-            make_pod(&client, name, number).await?;
-        }
-        let root_dir = folder.path().join(name);
-        let node = SimulatedNode::new(name, client.clone(), Clock::system(), root_dir);
-        running.spawn(node.run_kubelet(shutdown.clone()));
-        running.spawn(heartbeats(client.clone(), name.clone(), shutdown.clone()));
+    let names = (0..args.nodes).map(|number| format!("{}-{number}", args.name));
+    let nodes: Vec<SimulatedNode> = names
+        .map(|name| {
+            let root_dir = folder.path().join(&name);
+            SimulatedNode::new(name, client.clone(), Clock::system(), root_dir)
+        })
+        .collect();
+    let registered = stream::iter(&nodes).map(|node| register(&client, &node.name, args.pods));
+    registered.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    for node in &nodes {
+        running.spawn(node.clone().run_kubelet(shutdown.clone()));
+        running.spawn(heartbeats(client.clone(), node.name.clone(), shutdown.clone()));
     }
     let ending = async {
         match args.seconds {
@@ -97,7 +107,7 @@ async fn main() -> Result<(), AgentError> {
     };
     tokio::select! {
         () = ending => {}
-        ended = show(&client, &names, args.output) => ended?,
+        ended = show(&nodes, args.output) => ended?,
         Some(ended) = running.join_next() => ended??,
     }
     shutdown.cancel();
@@ -107,8 +117,8 @@ async fn main() -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Creates the Node object, unless it exists.
-async fn register(client: &Client, name: &str) -> Result<(), AgentError> {
+/// Creates the Node object, unless it exists, and its pods.
+async fn register(client: &Client, name: &str, pods: usize) -> Result<(), AgentError> {
     let node =
         json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "type": "hollow"}}});
     match Api::all(client.clone())
@@ -118,7 +128,11 @@ async fn register(client: &Client, name: &str) -> Result<(), AgentError> {
         Err(kube_client::Error::Api(refused)) if refused.reason == "AlreadyExists" => {}
         made => drop(made?),
     }
-    Ok(report_ready(client, name).await?)
+    report_ready(client, name).await?;
+    for number in 0..pods {
+        make_pod(client, name, number).await?;
+    }
+    Ok(())
 }
 
 async fn report_ready(client: &Client, name: &str) -> kube_client::Result<()> {
@@ -131,14 +145,30 @@ async fn report_ready(client: &Client, name: &str) -> kube_client::Result<()> {
     Api::<Node>::all(client.clone()).patch_status(name, &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// Reports the node as ready until `shutdown`. Agents of real nodes use `kubelet-node` for this.
+/// Renews the node's lease and reports the node as ready until `shutdown`.
 async fn heartbeats(client: Client, name: String, shutdown: CancellationToken) -> Result<(), AgentError> {
-    while shutdown.run_until_cancelled(tokio::time::sleep(HEARTBEAT)).await.is_some() {
-        if let Err(error) = report_ready(&client, &name).await {
-            tracing::warn!(node = name, %error, "cannot update the node's status");
+    let lease = LeaseController::new(HeartbeatClient::new(client.clone()), &name);
+    let reports = async {
+        // Nodes that start together report at different times.
+        let mut pause = REPORT.mul_f64(fastrand::f64());
+        while shutdown.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
+            if let Err(error) = report_ready(&client, &name).await {
+                tracing::warn!(node = name, %error, "cannot update the node's status");
+            }
+            pause = REPORT;
         }
-    }
+    };
+    tokio::join!(lease.run(shutdown.clone()), reports);
     Ok(())
+}
+
+/// Each node keeps some connections open.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
 }
 
 async fn make_pod(client: &Client, node: &str, number: usize) -> Result<(), AgentError> {
@@ -150,21 +180,24 @@ async fn make_pod(client: &Client, node: &str, number: usize) -> Result<(), Agen
     Ok(())
 }
 
-/// Shows how many pods of the nodes are in which phase, every second. Returns only on an error.
-async fn show(client: &Client, names: &[String], output: Option<Output>) -> Result<(), AgentError> {
+/// Shows how many pods of the nodes are in which phase, every second. Returns only on an error. It asks the agents, because a list
+/// of all pods each second would be most of the load of a large API server.
+async fn show(nodes: &[SimulatedNode], output: Option<Output>) -> Result<(), AgentError> {
     let on_terminal = stdout().is_terminal();
     let output = output.unwrap_or(if on_terminal { Output::Table } else { Output::Json });
+    while !nodes.iter().all(|node| node.kubelet().is_some_and(|kubelet| kubelet.sources().all_ready())) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     loop {
         let mut phases: BTreeMap<String, usize> = BTreeMap::new();
-        let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?;
-        for pod in pods {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-            if node.is_some_and(|node| names.contains(node)) {
-                let phase = pod.status.and_then(|status| status.phase);
+        for kubelet in nodes.iter().filter_map(SimulatedNode::kubelet) {
+            for pod in kubelet.pods().pods() {
+                let status = kubelet.pod_status(&pod.uid());
+                let phase = status.and_then(|status| status.phase.clone());
                 *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
             }
         }
-        let (nodes, pods) = (names.len(), phases.values().sum::<usize>());
+        let (nodes, pods) = (nodes.len(), phases.values().sum::<usize>());
         let text = match output {
             Output::Json => json!({"nodes": nodes, "pods": pods, "phases": phases}).to_string(),
             Output::Table => {

@@ -94,12 +94,14 @@ fn count(dir: &Path) -> usize {
 
 /// The shims of the containerd in this folder, by their socket's address: pid and command line.
 pub(crate) fn shims_of(folder: &Path) -> Vec<(u32, String)> {
-    let folder = folder.join("containerd.sock").display().to_string();
+    let address = format!(" -address {}", folder.join("containerd.sock").display());
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let commands = processes.filter_map(|process| {
         let pid = process.file_name().to_str()?.parse().ok()?;
         let command = std::fs::read(process.path().join("cmdline")).ok()?;
         Some((pid, String::from_utf8_lossy(&command).replace('\0', " ")))
     });
-    commands.filter(|(_, command)| command.contains("containerd-shim") && command.contains(&folder)).collect()
+    commands
+        .filter(|(_, command)| command.contains("containerd-shim") && command.contains(&address))
+        .collect()
 }
