@@ -22,6 +22,7 @@
 )]
 
 mod client;
+mod load;
 #[allow(dead_code, reason = "there is no API server here")]
 #[path = "../member.rs"]
 mod member;
@@ -31,7 +32,7 @@ mod program;
 mod report;
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -43,8 +44,9 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::client::{Client, Lines};
+use crate::load::{line, one_log, requests};
 use crate::member::NODE;
-use crate::program::Program;
+use crate::program::{Program, Setup};
 use crate::report::{Figure, Report, compare_programs};
 
 const PODS: usize = 110;
@@ -57,61 +59,12 @@ const REQUESTS: usize = 200;
 /// How long followers may be late.
 const LATE: Duration = Duration::from_secs(30);
 
-/// A line of a log in CRI's format, 120 bytes long.
-fn line(number: usize) -> String {
-    let mark = Lines::MARK as char;
-    let text = "the quick brown fox jumps over the lazy dog again and";
-    format!(
-        "2026-01-02T03:04:05.678901234Z stdout F {mark} line {number:>12} {text} {:>6}\n",
-        "end"
-    )
-}
-
-/// One log of a gigabyte.
-async fn one_log(program: &Program, report: &mut Report) {
-    let mut log = BufWriter::new(
-        File::options()
-            .append(true)
-            .open(program.log_file("log"))
-            .unwrap(),
-    );
-    let lines = LOG_BYTES / line(0).len();
-    for number in 0..lines {
-        log.write_all(line(number).as_bytes()).unwrap();
-    }
-    log.into_inner().unwrap().sync_all().unwrap();
-    let path = format!("/containerLogs/default/log-{NODE}/main");
-    // What is needed for any log is there before.
-    program
-        .client
-        .open(&format!("{path}?tailLines=10"))
-        .await
-        .unwrap()
-        .read(10)
-        .await;
-
-    let meter = program.meter();
-    let mut answer = program.client.open(&path).await.unwrap().fast();
-    let (found, bytes) = answer.read(usize::MAX).await;
-    let used = meter.used();
-    assert_eq!(found, lines, "lines of the log");
-    report.add(
-        "log of 1 GB: read by the client",
-        bytes as f64 / used.seconds / 1e6,
-        "MB/s",
-    );
-    report.add("log of 1 GB: time", used.seconds, "s");
-    report.add("log of 1 GB: CPU", report.cpu(&used), "s");
-    report.add("log of 1 GB: CPU of the client", used.clients_cpu, "s");
-    report.add("log of 1 GB: more memory", used.growth, "MB");
-}
-
 /// Many clients that follow one log.
 async fn followers(program: &Program, report: &mut Report) {
     let count = std::env::var("FOLLOWERS").map_or(FOLLOWERS, |count| count.parse().unwrap());
     let mut log = File::options()
         .append(true)
-        .open(program.log_file("follow"))
+        .open(program.log_file(&format!("follow-{NODE}")))
         .unwrap();
     log.write_all(line(0).as_bytes()).unwrap();
     let path = format!("/containerLogs/default/follow-{NODE}/main?follow=true&tailLines=1");
@@ -176,7 +129,7 @@ async fn follower(client: &Client, path: &str) -> Result<Lines, String> {
 
 /// Commands in a container, in turns with the runtime's own calls.
 async fn commands(program: &Program, report: &mut Report) {
-    let container = program.container("exec").await;
+    let container = program.container(&format!("exec-{NODE}")).await;
     let mut connection = program.client.connect().await;
     let run_path = format!("/run/default/exec-{NODE}/main?cmd=true");
     let exec_path = format!("/exec/default/exec-{NODE}/main?command=true&output=1&error=1");
@@ -253,35 +206,12 @@ fn middle(mut times: Vec<Duration>) -> f64 {
     times[times.len() / 2].as_secs_f64() * 1e3
 }
 
-/// Requests one after the other on one connection.
-async fn requests(path: &str, program: &Program, report: &mut Report) {
-    let mut connection = program.client.connect().await;
-    let size = connection.get(path).await.len();
-    let meter = program.meter();
-    for _ in 0..REQUESTS {
-        connection.get(path).await;
-    }
-    let used = meter.used();
-    report.add(format!("{path}: size"), size as f64 / 1e3, "kB");
-    report.add(
-        format!("{path}: time"),
-        used.seconds / REQUESTS as f64 * 1e3,
-        "ms",
-    );
-    report.add(
-        format!("{path}: CPU"),
-        report.cpu(&used) / REQUESTS as f64 * 1e3,
-        "ms",
-    );
-    report.add(format!("{path}: more memory"), used.growth, "MB");
-}
-
 async fn measure(program: &str) -> Option<Vec<Figure>> {
     let containerd = Containerd::start().await.unwrap()?;
     println!("{program}:\n| measured | |\n|---|---|");
     let mut report = Report::default();
     let mut names: Vec<String> = ["log", "follow", "exec"].map(str::to_owned).into();
-    let mut program = Program::start(program, containerd, &[]).await;
+    let mut program = Program::start(program, containerd, &Setup::default()).await;
     program.run(&names, names.len()).await;
     report.rest(&program, names.len()).await;
     let parts = std::env::var("PARTS").ok();
@@ -291,7 +221,7 @@ async fn measure(program: &str) -> Option<Vec<Figure>> {
             .is_none_or(|parts| parts.split(',').any(|it| it == part))
     };
     if measures("log") {
-        one_log(&program, &mut report).await;
+        one_log(&program, &format!("log-{NODE}"), LOG_BYTES, &mut report).await;
     }
     if measures("followers") {
         followers(&program, &mut report).await;
@@ -307,7 +237,7 @@ async fn measure(program: &str) -> Option<Vec<Figure>> {
     program.run(&names, PODS).await;
     report.rest(&program, PODS).await;
     for path in ["/metrics", "/pods"] {
-        requests(path, &program, &mut report).await;
+        requests(path, REQUESTS, &program, &mut report).await;
     }
     program.end().await;
     println!();

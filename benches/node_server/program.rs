@@ -20,7 +20,18 @@ use crate::process::{cpu_seconds, megabytes, proc};
 /// A timeout longer than anything here takes.
 const GUARD: Duration = Duration::from_secs(300);
 
-/// A program on a containerd of its own. It has no API server: everybody may do everything.
+/// How a program is set up, beyond what all have.
+#[derive(Default)]
+pub(crate) struct Setup<'a> {
+    /// Replaced in the configuration: text, and what is there instead.
+    pub(crate) changes: &'a [(&'a str, &'a str)],
+    /// More lines of the configuration.
+    pub(crate) settings: &'a str,
+    /// More arguments.
+    pub(crate) arguments: &'a [String],
+}
+
+/// A program on a containerd of its own. Everybody may do everything. Without further arguments it has no API server.
 pub(crate) struct Program {
     pub(crate) client: Client,
     pub(crate) runtime: CriClient,
@@ -30,8 +41,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Waits until the server answers. `changes` are replaced in the configuration.
-    pub(crate) async fn start(program: &str, containerd: Containerd, changes: &[(&str, &str)]) -> Self {
+    /// Waits until the server answers.
+    pub(crate) async fn start(program: &str, containerd: Containerd, setup: &Setup<'_>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
         fs::create_dir(path("manifests")).unwrap();
@@ -40,7 +51,7 @@ impl Program {
         fs::write(path("tls.key"), certified.signing_key.serialize_pem()).unwrap();
         let address = free_port().await;
         let mut config = configuration(&containerd.endpoint(), &path("logs"));
-        for (from, to) in changes {
+        for (from, to) in setup.changes {
             config = config.replace(from, to);
         }
         config += &format!(
@@ -60,6 +71,7 @@ evictionHard: {{nodefs.available: 1%}}
             path("tls.crt"),
             path("tls.key"),
         );
+        config += setup.settings;
         fs::write(path("config.yaml"), config).unwrap();
         let log = File::create(path("log")).unwrap();
         let process = Command::new(program)
@@ -67,6 +79,12 @@ evictionHard: {{nodefs.available: 1%}}
             .args(["--root-dir", &path("root")])
             .args(["--cert-dir", &path("pki")])
             .args(["--hostname-override", NODE])
+            // Where cAdvisor in the Go kubelet finds the containers.
+            .args([
+                "--containerd",
+                containerd.endpoint().trim_start_matches("unix://"),
+            ])
+            .args(setup.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -132,9 +150,16 @@ evictionHard: {{nodefs.available: 1%}}
         }
     }
 
-    /// The log file of the container of this static pod.
+    /// A file of a volume of a pod.
+    #[allow(dead_code, reason = "not each bench has volumes")]
+    pub(crate) fn volume(&self, pod_uid: &str, file: &str) -> PathBuf {
+        let pods = self.dir.path().join("root/pods");
+        pods.join(pod_uid).join("volumes").join(file)
+    }
+
+    /// The log file of the container of this pod.
     pub(crate) fn log_file(&self, pod: &str) -> PathBuf {
-        let start = format!("default_{pod}-{NODE}_");
+        let start = format!("default_{pod}_");
         let of_pod = |folder: &Path| {
             let name = folder.file_name().unwrap_or_default();
             name.to_string_lossy().starts_with(&start)
@@ -144,10 +169,10 @@ evictionHard: {{nodefs.available: 1%}}
         folders.find(|folder| of_pod(folder)).unwrap().join("main/0.log")
     }
 
-    /// The id of the container of this static pod.
+    /// The id of the container of this pod.
     pub(crate) async fn container(&self, pod: &str) -> String {
         let filter = v1::ContainerFilter {
-            label_selector: [("io.kubernetes.pod.name".to_owned(), format!("{pod}-{NODE}"))].into(),
+            label_selector: [("io.kubernetes.pod.name".to_owned(), pod.to_owned())].into(),
             ..v1::ContainerFilter::default()
         };
         let request = v1::ListContainersRequest { filter: Some(filter) };

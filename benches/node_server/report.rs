@@ -49,19 +49,40 @@ impl Report {
     }
 }
 
-/// How the first program compares with the second.
-fn compare(first: &[Figure], second: &[Figure]) {
-    println!("| measured | first | second | ratio |\n|---|---|---|---|");
-    for (one, other) in first.iter().zip(second) {
-        let ratio = one.value / other.value;
+/// Prints the figures of all rounds as a table: the first two programs and their ratio, or the only one.
+fn compare(programs: &[String], rounds: &[Vec<Vec<Figure>>]) {
+    let name = |program: &String| program.rsplit('/').next().unwrap_or(program).to_owned();
+    let (Some(first), second) = (rounds.first(), rounds.get(1)) else {
+        return;
+    };
+    let middle = |rounds: &[Vec<Figure>], number: usize| {
+        let mut values: Vec<f64> = rounds.iter().map(|round| round[number].value).collect();
+        values.sort_by(f64::total_cmp);
+        (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
+    };
+    let Some(second) = second else {
+        println!("| measured | {} |\n|---|---|", name(&programs[0]));
+        for (number, Figure { what, unit, .. }) in first[0].iter().enumerate() {
+            println!("| {what} | {:.2} {unit} |", middle(first, number));
+        }
+        return;
+    };
+    println!(
+        "| measured | {} | {} | ratio |\n|---|---|---|---|",
+        name(&programs[0]),
+        name(&programs[1])
+    );
+    for (number, Figure { what, unit, .. }) in first[0].iter().enumerate() {
+        let (one, other) = (middle(first, number), middle(second, number));
         println!(
-            "| {} | {:.2} {} | {:.2} {} | {ratio:.3} |",
-            one.what, one.value, one.unit, other.value, other.unit
+            "| {what} | {one:.2} {unit} | {other:.2} {unit} | {:.3} |",
+            one / other
         );
     }
 }
 
-/// Measures each program that the command line names, and compares the first two.
+/// Measures each program that the command line names, in turns, and compares the first two. `ROUNDS` is how often; the figures are
+/// medians of the rounds.
 pub(crate) fn compare_programs(bench: &str, measure: impl AsyncFn(&str) -> Option<Vec<Figure>>) {
     // Cargo's own arguments start with a dash.
     let programs: Vec<_> = std::env::args()
@@ -71,17 +92,27 @@ pub(crate) fn compare_programs(bench: &str, measure: impl AsyncFn(&str) -> Optio
     if programs.is_empty() {
         println!("name the programs to measure: cargo bench -p benches --bench {bench} -- PROGRAM…");
     }
+    let rounds = std::env::var("ROUNDS").map_or(1, |rounds| rounds.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut measured = Vec::new();
-        for program in &programs {
-            measured.extend(measure(program).await);
+        let mut measured: Vec<Vec<_>> = programs.iter().map(|_| Vec::new()).collect();
+        for round in 0..rounds {
+            let mut turns: Vec<usize> = (0..programs.len()).collect();
+            // The speed of a machine varies: another one is first.
+            if round % 2 == 1 {
+                turns.reverse();
+            }
+            for turn in turns {
+                // Without root or containerd there is nothing to compare.
+                let Some(figures) = measure(&programs[turn]).await else {
+                    return;
+                };
+                measured[turn].push(figures);
+            }
         }
-        if let [first, second, ..] = &measured[..] {
-            compare(first, second);
-        }
+        compare(&programs, &measured);
     });
 }

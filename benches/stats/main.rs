@@ -50,7 +50,7 @@ use tokio::time::{interval, sleep, timeout};
 
 use crate::cgroup_root::CgroupRoot;
 use crate::client::Client;
-use crate::program::Program;
+use crate::program::{Program, Setup};
 use crate::report::{Figure, Report, compare_programs};
 
 const PODS: usize = 110;
@@ -150,8 +150,11 @@ async fn measure(program: &str) -> Option<Vec<Figure>> {
     let mut report = Report::default();
     let cgroups = CgroupRoot::new();
     let own = format!("cgroupsPerQOS: true\ncgroupRoot: {}", cgroups.name());
-    let changes = [("cgroupsPerQOS: false", own.as_str())];
-    let mut program = Program::start(program, containerd, &changes).await;
+    let setup = Setup {
+        changes: &[("cgroupsPerQOS: false", own.as_str())],
+        ..Setup::default()
+    };
+    let mut program = Program::start(program, containerd, &setup).await;
     let names: Vec<String> = (0..pods).map(|number| format!("pod-{number}")).collect();
     program.run(&names, pods).await;
     report.rest(&program, pods).await;
