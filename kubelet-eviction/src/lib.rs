@@ -9,8 +9,8 @@
 //! ```toml
 //! [dependencies]
 //! k8s-openapi = { version = "0.29", features = ["v1_36"] } # your program selects the API version
-//! kubelet-core = "0.1"
-//! kubelet-eviction = "0.1"
+//! kubelet-core = "0.2"
+//! kubelet-eviction = "0.2"
 //! serde_json = "1"
 //! tokio = { version = "1", features = ["time"] }
 //! ```
