@@ -161,15 +161,12 @@ fn sandbox(sandbox: v1::PodSandbox) -> RuntimeSandbox {
 
 fn container(container: v1::Container) -> RuntimeContainer {
     let running = container.state() == v1::ContainerState::ContainerRunning;
-    let image = container.image.unwrap_or_default();
     RuntimeContainer {
         id: container.id,
         sandbox_id: container.pod_sandbox_id,
         name: container.metadata.unwrap_or_default().name,
-        image: match image.user_specified_image.is_empty() {
-            true => image.image,
-            false => image.user_specified_image,
-        },
+        // Its id, by which it is found in the list of images. Not the name in the pod's spec: cAdvisor shows the full one.
+        image: container.image.unwrap_or_default().image,
         created_at: timestamp(container.created_at),
         running,
         labels: container.labels.into_iter().collect::<BTreeMap<_, _>>(),
@@ -294,4 +291,29 @@ fn value(value: Option<v1::UInt64Value>) -> Option<u64> {
 /// Nanoseconds since 1970; a time that cannot be is 1970.
 fn at(nanoseconds: i64) -> Timestamp {
     timestamp(nanoseconds).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_of_a_container_is_its_id() {
+        for (of_runtime, of_spec, expected) in [
+            ("sha256:b9ba", "busybox:1.36", "sha256:b9ba"),
+            ("sha256:b9ba", "", "sha256:b9ba"),
+            ("busybox:1.36", "", "busybox:1.36"),
+        ] {
+            let image = v1::ImageSpec {
+                image: of_runtime.to_owned(),
+                user_specified_image: of_spec.to_owned(),
+                ..Default::default()
+            };
+            let found = container(v1::Container {
+                image: Some(image),
+                ..Default::default()
+            });
+            assert_eq!(found.image, expected);
+        }
+    }
 }
