@@ -13,5 +13,6 @@ mod odd_cases;
 mod on_this_host;
 mod recorded;
 mod recorded_v1;
+mod recorded_v2;
 mod storage;
 mod tree;

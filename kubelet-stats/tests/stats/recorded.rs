@@ -22,7 +22,18 @@ pub(crate) struct Recorded {
 impl Recorded {
     /// The node of `tests/data/v1.json.gz`: cgroup v1, containerd, three pods at rest.
     pub(crate) fn v1() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v1.json.gz");
+        Self::read("v1.json.gz")
+    }
+
+    /// The node of `tests/data/v2.json.gz`: cgroup v2 with systemd, containerd, four pods at rest.
+    pub(crate) fn v2() -> Self {
+        Self::read("v2.json.gz")
+    }
+
+    fn read(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/data")
+            .join(name);
         let mut text = String::new();
         let file = std::fs::File::open(path).unwrap();
         flate2::read::GzDecoder::new(file)
