@@ -45,6 +45,8 @@ async fn run() -> Result<ExitCode, Error> {
     program.warn();
     let agent =
         NodeAgent::builder(program.settings()?).cri().verbosity(verbosity).metrics(program.start_metrics()?);
+    // Log collectors read this folder.
+    let agent = agent.configure_containers(|manager| manager.container_log_links("/var/log/containers"));
     #[cfg(feature = "profiling")]
     let agent = agent.profiler(std::sync::Arc::new(profiler::AgentProfiler::new()));
     program.run(agent.build(), signalled()?).await?;

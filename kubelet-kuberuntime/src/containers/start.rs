@@ -307,11 +307,13 @@ impl CriRuntime {
             return;
         };
         let link = dir.join(log_files::link_name(id, &container.name, &pod.key()));
-        let (log, new_link) = (log.to_owned(), link.clone());
+        let (dir, log, new_link) = (dir.clone(), log.to_owned(), link.clone());
         let linked = self.node.disk.run(move || match log.try_exists() {
             // A runtime that logs elsewhere creates no file. Then there is no link either.
             Ok(false) => Ok(()),
-            Ok(true) | Err(_) => std::os::unix::fs::symlink(log, new_link),
+            Ok(true) | Err(_) => {
+                std::fs::create_dir_all(dir).and_then(|()| std::os::unix::fs::symlink(log, new_link))
+            }
         });
         if let Err(error) = linked.await {
             tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = container.name,
