@@ -16,6 +16,9 @@ pub struct ContainerMemoryQos {
     /// Where between the request and the limit of a container the kernel begins to slow it down (`memoryThrottlingFactor`):
     /// `memory.high`. Without a limit, the memory that pods may use on the node takes its place.
     pub throttling_factor: f64,
+    /// The memory that all pods may use together, in bytes: the capacity without the reservations, but with huge pages and
+    /// what eviction keeps free. `None`: the node's allocatable memory.
+    pub all_pods: Option<u64>,
 }
 
 impl Default for ContainerMemoryQos {
@@ -23,6 +26,7 @@ impl Default for ContainerMemoryQos {
         Self {
             protect_requests: false,
             throttling_factor: 0.9,
+            all_pods: None,
         }
     }
 }
@@ -45,7 +49,7 @@ pub(super) fn memory_qos(
         (true, QosClass::Burstable | QosClass::BestEffort) => vec![("memory.low", request)],
     };
     let high = match limit {
-        0 => i64::try_from(node.allocatable_memory).unwrap_or(i64::MAX),
+        0 => i64::try_from(qos.all_pods.unwrap_or(node.allocatable_memory)).unwrap_or(i64::MAX),
         limit => limit,
     };
     if request != limit && high > 0 {
@@ -131,6 +135,16 @@ mod tests {
                 "{protect} {request} {limit}"
             );
         }
+        // As measured: 4015952 KiB without 300 MiB.
+        let mut measured = node(true);
+        measured.allocatable_memory = 3_625_795_584;
+        measured.memory_qos = Some(ContainerMemoryQos {
+            protect_requests: true,
+            throttling_factor: 0.8,
+            all_pods: Some(3_797_762_048),
+        });
+        let high = of(&measured, "32Mi", "-").pop().unwrap();
+        assert!(format!("{high:?}").contains("3044917248"), "{high:?}");
         let mut small = node(true);
         small.allocatable_memory = 0;
         assert_eq!(of(&small, "1Gi", "-"), [low(1024)]);
