@@ -17,13 +17,25 @@ pub(crate) struct Args {
     /// Serve kubectl on this address: apply, get, describe, logs, exec, port-forward, delete. What was applied is kept in the root
     /// dir, by default ~/.local/state/kubelet-standalone.
     #[cfg(feature = "api")]
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["run_once", "output", "pleg"])]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = ["run_once", "output", "pleg"])]
     pub(crate) api: Option<SocketAddr>,
 
     /// With --api: serve pages to look at the node on this address of the loopback. Every user of this machine can read them.
     #[cfg(feature = "api")]
-    #[arg(long, value_name = "ADDRESS", requires = "api")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address, requires = "api")]
     pub(crate) console: Option<SocketAddr>,
+
+    /// Without the feature `api`: only to say what is missing.
+    #[cfg(not(feature = "api"))]
+    #[arg(long, value_name = "ADDRESS", hide = true, value_parser = needs_api)]
+    #[expect(dead_code, reason = "never parsed")]
+    pub(crate) api: Option<String>,
+
+    /// Without the feature `api`: only to say what is missing.
+    #[cfg(not(feature = "api"))]
+    #[arg(long, value_name = "ADDRESS", hide = true, value_parser = needs_api)]
+    #[expect(dead_code, reason = "never parsed")]
+    pub(crate) console: Option<String>,
 
     /// The runtime: processes of this machine, or the CRI runtime at this endpoint
     /// (unix:///run/containerd/containerd.sock, tcp://host:port).
@@ -109,6 +121,19 @@ impl Args {
         let dir = self.root_dir.clone().unwrap_or_else(state);
         std::path::absolute(&dir).unwrap_or(dir)
     }
+}
+
+/// An address with a port.
+#[cfg(feature = "api")]
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let number = text.replacen("localhost:", "127.0.0.1:", 1);
+    number.parse().map_err(|_| "not an address with a port, such as 127.0.0.1:6443".to_owned())
+}
+
+/// Refuses an argument of builds with the feature `api`.
+#[cfg(not(feature = "api"))]
+fn needs_api(_: &str) -> Result<String, String> {
+    Err("this build lacks the feature `api`: cargo run --features api --example standalone -- --api 127.0.0.1:6443".to_owned())
 }
 
 /// This user's folder in the folder for temporary files.

@@ -40,7 +40,10 @@ fn in_place(text: &str) -> String {
     let columns = columns.ok().filter(|columns| *columns > 0).unwrap_or(80).max(20);
     let mut frame = String::from("\x1b[H");
     for line in text.lines() {
-        frame.extend(line.chars().take(columns));
+        match line.chars().nth(columns) {
+            None => frame.push_str(line),
+            Some(_) => frame.extend(line.chars().take(columns - 1).chain(['…'])),
+        }
         // Clear the rest of a longer line.
         frame.push_str("\x1b[K\n");
     }

@@ -48,7 +48,8 @@ pub fn observe(summary: &Summary) -> Observations {
     let mut observations = Observations::new();
     let node = &summary.node;
     let pods = summary.system_container(SYSTEM_CONTAINER_PODS);
-    if pods.is_none() {
+    // An agent without cgroups has no system container at all.
+    if pods.is_none() && !node.system_containers.is_empty() {
         tracing::error!(
             signal = Signal::AllocatableMemoryAvailable.as_str(),
             "Eviction manager: failed to construct signal: the summary has no system container \"pods\""

@@ -52,7 +52,7 @@ pub(super) fn resources(served: Served, group: &str, version: &str) -> Value {
         if !resource.short_names.is_empty() {
             entry["shortNames"] = json!(resource.short_names);
         }
-        if matches!(resource.plural, "pods" | "services") {
+        if is_of_all(resource) {
             entry["categories"] = json!(["all"]);
         }
         resources.push(entry);
@@ -86,6 +86,11 @@ pub(super) fn resources(served: Served, group: &str, version: &str) -> Value {
     list
 }
 
+/// Whether `kubectl get all` shows the resource. The pods and nodes of the metrics have the same names.
+fn is_of_all(resource: &Resource) -> bool {
+    resource.group.is_empty() && matches!(resource.plural, "pods" | "services")
+}
+
 /// `/api` and `/apis` in one response each, for newer clients.
 pub(super) fn aggregated(served: Served, core: bool) -> Value {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<Value>>> = BTreeMap::new();
@@ -113,6 +118,9 @@ pub(super) fn aggregated(served: Served, core: bool) -> Value {
         });
         if !resource.short_names.is_empty() {
             entry["shortNames"] = json!(resource.short_names);
+        }
+        if is_of_all(resource) {
+            entry["categories"] = json!(["all"]);
         }
         if !subresources.is_empty() {
             entry["subresources"] = json!(subresources);

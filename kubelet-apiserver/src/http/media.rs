@@ -4,6 +4,7 @@ use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 
+use super::protobuf;
 use crate::status_error::StatusError;
 
 /// The shape of objects in a response.
@@ -129,16 +130,12 @@ pub(super) fn content_type(headers: &HeaderMap) -> &str {
 ///
 /// # Errors
 ///
-/// 415 for media types other than JSON and YAML, 400 for invalid YAML.
+/// 415 for media types other than JSON and YAML, and for most kinds in protobuf; 400 for invalid YAML and protobuf.
 pub(super) fn json_body(content_type: &str, body: bytes::Bytes) -> Result<bytes::Bytes, StatusError> {
     match content_type {
         "" | "application/json" => Ok(body),
         "application/yaml" => Ok(yaml(&body)?.to_string().into()),
-        "application/vnd.kubernetes.protobuf" => Err(StatusError::new(
-            415,
-            "UnsupportedMediaType",
-            "this API server reads application/json and application/yaml, but no application/vnd.kubernetes.protobuf",
-        )),
+        "application/vnd.kubernetes.protobuf" => protobuf::json(&body),
         _ => Err(StatusError::new(
             415,
             "UnsupportedMediaType",

@@ -6,6 +6,7 @@ mod exchange;
 mod media;
 mod openapi;
 mod parameters;
+mod protobuf;
 mod service;
 mod shape;
 mod target;

@@ -511,7 +511,7 @@ fn lock(path: &Path) -> io::Result<Lock> {
         Ok(()) => Ok(Lock(file)),
         Err(std::fs::TryLockError::WouldBlock) => Err(io::Error::new(
             io::ErrorKind::WouldBlock,
-            "in use by another process runtime",
+            "in use by another process runtime; this one needs another folder",
         )),
         Err(std::fs::TryLockError::Error(error)) => Err(error),
     }

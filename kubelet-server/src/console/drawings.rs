@@ -90,6 +90,14 @@ impl Timeline {
                 clock_time(run.started)
             ))
             .raw("</title></rect>");
+            // Not by its color alone.
+            if class == "failed" {
+                svg.raw("<text class=\"end\" x=\"")
+                    .number(until.clamp(6.0, WIDTH - 6.0))
+                    .raw("\" y=\"")
+                    .number(bar + 25.0)
+                    .raw("\">✗</text>");
+            }
             if let Some(ready) = run.ready {
                 mark(
                     svg,
@@ -136,7 +144,7 @@ impl Timeline {
                 .text(anchor)
                 .raw("\">")
                 .text(clock_time(time))
-                .raw("</text>");
+                .raw(" UTC</text>");
         }
         let whole = lasted(self.until.duration_since(self.from));
         svg.raw("<text class=\"tick\" x=\"360\" text-anchor=\"middle\" y=\"")
@@ -249,7 +257,8 @@ fn round_up(seconds: f64) -> f64 {
 
 fn milliseconds(seconds: f64) -> String {
     match seconds * 1000.0 {
-        ms if ms >= 1000.0 => format!("{seconds:.2} s"),
+        ms if ms >= 10_000.0 => format!("{seconds:.0} s"),
+        ms if ms >= 1000.0 => format!("{seconds:.1} s"),
         ms if ms >= 10.0 => format!("{ms:.0} ms"),
         ms => format!("{ms:.1} ms"),
     }

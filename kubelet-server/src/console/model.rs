@@ -120,9 +120,11 @@ impl ShownPod {
                 );
             }
         }
+        if phase == "Succeeded" {
+            return ("Completed".to_owned(), Health::Done);
+        }
         let (ready, all) = self.ready();
         let health = match phase.as_str() {
-            "Succeeded" => Health::Done,
             "Failed" => Health::Failing,
             "Running" if ready == all => Health::Running,
             _ => Health::Waiting,

@@ -76,7 +76,11 @@ fn summary(pods: &[ShownPod]) -> Html {
     let mut html = Html::new();
     html.raw("<ul class=\"counts\"><li><b>")
         .text(pods.len())
-        .raw("</b> pods</li>");
+        .raw(if pods.len() == 1 {
+            "</b> pod</li>"
+        } else {
+            "</b> pods</li>"
+        });
     for (health, word) in [
         (Health::Failing, "failing"),
         (Health::Waiting, "waiting"),
@@ -167,14 +171,18 @@ pub(super) fn pod(
     state
         .raw("<p>")
         .part(badge(&word, health))
-        .raw(" for ")
+        .raw(" created ")
         .text(lasted(pod.age(now)))
-        .raw("</p>");
+        .raw(" ago</p>");
     if let Some(message) = &pod.status.message {
         state.raw("<p>").text(message).raw("</p>");
     }
     if !explained.is_empty() {
-        state.raw("<h2>What it waits for</h2><ul class=\"explain\">");
+        let title = match health {
+            Health::Failing | Health::Waiting => "<h2>What it waits for</h2>",
+            Health::Running | Health::Done => "<h2>What the agent does with it</h2>",
+        };
+        state.raw(title).raw("<ul class=\"explain\">");
         for line in explained {
             state.raw("<li>").text(line);
         }
@@ -187,7 +195,8 @@ pub(super) fn pod(
         .part(pod.timeline(history, events, now).draw())
         .raw("</div>");
     timeline.raw("<ul class=\"legend\"><li><span class=\"key waits\"></span>waits<li><span class=\"key runs\"></span>runs");
-    timeline.raw("<li><span class=\"key done\"></span>completed<li><span class=\"key failed\"></span>failed");
+    timeline
+        .raw("<li><span class=\"key done\"></span>completed<li><span class=\"key failed\"></span>✗ failed");
     timeline.raw("<li>↓ image pulled<li>+ created<li>✓ ready</ul>");
     let mut containers = Html::new();
     containers.raw("<h2>Containers</h2><table class=\"containers\"><thead><tr><th scope=\"col\">Container");
@@ -215,7 +224,7 @@ fn row_of_container(pod: &ShownPod, container: &ContainerStatus, now: Timestamp)
     html.raw("<tr><th scope=\"row\">")
         .text(&container.name)
         .raw("<div class=\"muted\">")
-        .text(&container.image);
+        .part(image(&container.image));
     html.raw("</div><td data-label=\"State\">")
         .part(state(container, now))
         .raw("<td data-label=\"Ready\">");
@@ -261,6 +270,18 @@ fn row_of_container(pod: &ShownPod, container: &ContainerStatus, now: Timestamp)
     html
 }
 
+/// The name of an image, which may break after each slash.
+fn image(name: &str) -> Html {
+    let mut html = Html::new();
+    for part in name.split_inclusive('/') {
+        html.text(part);
+        if part.ends_with('/') {
+            html.raw("<wbr>");
+        }
+    }
+    html
+}
+
 fn state(container: &ContainerStatus, now: Timestamp) -> Html {
     let mut html = Html::new();
     let Some(state) = &container.state else {
@@ -299,7 +320,7 @@ fn table_of_events(events: &[ShownEvent], now: Timestamp) -> Html {
     }
     html.raw("<table class=\"events\"><thead><tr><th scope=\"col\">Reason<th scope=\"col\">Message");
     html.raw(
-        "<th scope=\"col\" class=\"number\">Count<th scope=\"col\" class=\"number\">Last</tr></thead><tbody>",
+        "<th scope=\"col\" class=\"number\">Count<th scope=\"col\" class=\"number\">Last (UTC)</tr></thead><tbody>",
     );
     for event in events.iter().rev() {
         html.raw("<tr><th scope=\"row\">");

@@ -6,7 +6,11 @@
   const log = document.getElementById('log');
   const follow = document.getElementById('follow');
   const most = 5000;
-  const say = text => { if (link.textContent !== text) link.textContent = text; };
+  const again = 2000;
+  const say = (text, lost) => {
+    if (link.textContent !== text) link.textContent = text;
+    link.className = lost ? 'lost' : 'muted';
+  };
 
   // The filter is outside of the part that changes.
   const pods = document.getElementById('pods');
@@ -21,7 +25,7 @@
   if (pods) {
     const label = document.createElement('label');
     label.className = 'filter';
-    label.append('Filter ');
+    label.append('Filter pods ');
     filter = document.createElement('input');
     filter.type = 'search';
     // With the browser's modifier keys: a single key would get in the way of speech input (WCAG 2.1.4).
@@ -57,12 +61,26 @@
   if (log && follow) {
     follow.addEventListener('change', () => { if (follow.checked) log.scrollTop = log.scrollHeight; });
   }
-  const source = new EventSource(path);
-  source.onopen = () => { say('live'); if (log) log.textContent = ''; };
-  source.onerror = () => say('connection lost; the page tries again');
-  for (const id of ['summary', 'pods', 'plots', 'events', 'state', 'timeline', 'containers']) {
-    source.addEventListener(id, event => show(id, event.data));
-  }
-  source.addEventListener('line', event => append(event.data));
-  source.addEventListener('end', event => { say(event.data); source.close(); });
+  const connect = () => {
+    const source = new EventSource(path);
+    const later = () => { source.close(); setTimeout(connect, again); };
+    // A new stream brings the log from its beginning.
+    source.onopen = () => { if (log) { say('live'); log.textContent = ''; } };
+    source.onerror = () => {
+      // After an answer that is no stream, the browser does not try again.
+      const refused = source.readyState === EventSource.CLOSED;
+      say(refused ? 'the agent refuses this page; it tries again' : 'connection lost; the page tries again', true);
+      if (refused) later();
+    };
+    for (const id of ['summary', 'pods', 'plots', 'events', 'state', 'timeline', 'containers']) {
+      source.addEventListener(id, event => { say('live'); show(id, event.data); });
+    }
+    source.addEventListener('line', event => append(event.data));
+    source.addEventListener('end', event => {
+      say(event.data);
+      // An agent that has just started may not know the pod yet. A log that has ended stays as it is.
+      if (log) source.close(); else later();
+    });
+  };
+  connect();
 })();

@@ -353,7 +353,7 @@ async fn a_page_gets_what_has_changed() {
         }
     }
 
-    // The page of a pod that is gone says so, and ends.
+    // The page of a pod that is gone says so, and this stream ends.
     pods.set(&[]);
     let last = loop {
         let events = next_events(&mut one).await;
@@ -401,6 +401,8 @@ async fn remembers_the_runs_of_a_container() {
     }
     let page = text(get(&console, "/console/pods/default/web").await).await;
     assert_eq!(page.matches("class=\"failed\"").count(), 3, "{page}");
+    // Not by their color alone.
+    assert_eq!(page.matches("class=\"end\"").count(), 3, "{page}");
     for time in ["00:00:05", "00:00:25", "00:00:45"] {
         assert!(
             page.contains(&format!("started {time}, exit code 1, 2s")),
@@ -558,7 +560,15 @@ async fn a_browser_shows_changes_and_runs_no_script_of_a_pod() {
     // The policy holds: a script in the page does not run.
     let script = "const s = document.createElement('script'); s.textContent = 'document.title = \"owned\"'; document.body.append(s); document.title";
     assert_ne!(page.evaluate(script).await, json!("owned"));
-    drop(page);
+
+    // An agent that is gone shows on every part of a page.
+    page.evaluate(&format!("location.href = 'http://{address}/console/'"))
+        .await;
+    page.until("document.getElementById('link')?.textContent === 'live'")
+        .await;
     shutdown.cancel();
+    page.until("document.getElementById('link').className === 'lost'")
+        .await;
+    drop(page);
     serving.await.unwrap();
 }
