@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::cluster::Cluster;
 use crate::journal::Journal;
 use crate::network::State;
-use crate::runs::Outages;
+use crate::runs::Downs;
 
 /// The time between two faults of a kind, and how long a part stays down, in seconds.
 struct Schedule {
@@ -55,7 +55,7 @@ pub(crate) async fn make(
     spare: &[String],
     journal: &Journal,
     counts: &Counts,
-    outages: &Outages,
+    downs: &Downs,
 ) {
     let mut rngs = KINDS.map(|_| rng.fork());
     let [agent, containerd, api_server, csi, network] = &mut rngs;
@@ -64,19 +64,21 @@ pub(crate) async fn make(
         repeat(is_on(0), &AGENT, agent, async |down, _| {
             journal.note(format!("kill agent, for {down:.1?}"));
             counts.count(0);
+            downs.agent.begin();
             cluster.agent.kill();
             sleep(down).await;
             cluster.agent.up();
+            downs.agent.end();
         }),
         repeat(is_on(1), &CONTAINERD, containerd, async |down, _| {
             journal.note(format!("kill containerd, for {down:.1?}"));
             counts.count(1);
             let mut containerd = cluster.containerd.lock().await;
-            outages.begin();
+            downs.runtime.begin();
             containerd.kill();
             sleep(down).await;
             match containerd.restart().await {
-                Ok(()) => outages.end(),
+                Ok(()) => downs.runtime.end(),
                 // The outage lasts until a later restart.
                 Err(error) => journal.fault(format!("containerd does not start: {error:.500}")),
             }
@@ -115,11 +117,12 @@ pub(crate) async fn make(
 }
 
 /// Everything runs again, also when a fault was cut short.
-pub(crate) async fn heal(cluster: &Cluster, journal: &Journal, outages: &Outages) {
+pub(crate) async fn heal(cluster: &Cluster, journal: &Journal, downs: &Downs) {
     cluster.network.set(State::Up);
     cluster.api_server.up();
     cluster.csi.iter().flatten().for_each(crate::service::Service::up);
     cluster.agent.up();
+    downs.agent.end();
     let mut containerd = cluster.containerd.lock().await;
     if containerd.ctr(["version"]).await.is_err()
         && let Err(error) = containerd.restart().await
@@ -127,7 +130,7 @@ pub(crate) async fn heal(cluster: &Cluster, journal: &Journal, outages: &Outages
         journal.fault(format!("containerd does not start: {error:.500}"));
         return;
     }
-    outages.end();
+    downs.runtime.end();
 }
 
 async fn repeat(

@@ -22,7 +22,7 @@
 //! |---|---|
 //! | all pods are as they should be within a minute | the API, the runtime |
 //! | no container ran twice at once, and no pod of a stateful set beside one of the same name | a lock that each container holds |
-//! | no container ran again that should not: with the restart policy `Never`, or `OnFailure` after success | what each container writes |
+//! | no container ran again that should not: with the restart policy `Never`, or `OnFailure` after success; not if the agent was killed while it started the first one | what each container writes |
 //! | no restart count fell; no phase left `Succeeded` or `Failed` | a watch of the API |
 //! | the last restart count of a container covers each of its runs, also if its pod is gone; not after a forced deletion, and not if the watch missed the deletion | the same watch, what each container writes |
 //! | the agent never ended by itself, unless `--may-end` is given | its process |
@@ -74,7 +74,7 @@ use crate::cluster::Cluster;
 use crate::faults::Counts;
 use crate::journal::Journal;
 use crate::namespaces::Stage;
-use crate::runs::Outages;
+use crate::runs::Downs;
 use crate::witness::Witness;
 use crate::workload::Workload;
 
@@ -138,17 +138,17 @@ async fn run(args: &Args) -> bool {
         args.pods,
     );
     workload.begin().await;
-    let (counts, outages) = (Counts::default(), Outages::default());
+    let (counts, downs) = (Counts::default(), Downs::default());
     let chaos = Duration::from_secs_f64(args.minutes * 60.0);
     {
-        let faults = faults::make(&cluster, &mut rng, &args.spare, &journal, &counts, &outages);
+        let faults = faults::make(&cluster, &mut rng, &args.spare, &journal, &counts, &downs);
         tokio::select! {
             _ = async { tokio::join!(workload.churn(), faults) } => {}
             () = tokio::time::sleep(chaos) => {}
             () = stop::asked_to_end() => {}
         }
     }
-    faults::heal(&cluster, &journal, &outages).await;
+    faults::heal(&cluster, &journal, &downs).await;
     journal.note(format!("the chaos ends: {}; {} changes", counts.summary(), workload.changes()));
-    verdict::reach(&cluster, &mut workload, &witness, &outages, &journal, args.may_end).await
+    verdict::reach(&cluster, &mut workload, &witness, &downs, &journal, args.may_end).await
 }

@@ -16,7 +16,7 @@ use crate::folder::folder;
 use crate::journal::Journal;
 use crate::witness::Witness;
 
-/// The end of a container this short before the runtime was killed may be lost, in seconds.
+/// What happened to a container this short before a part was killed may be lost, in seconds: its end, or that it was started.
 const UNHANDLED: f64 = 5.0;
 const SCRIPT: &str = include_str!("container.sh");
 
@@ -67,7 +67,14 @@ fn is_static(uid: &str) -> bool {
     !uid.contains('-')
 }
 
-/// When the runtime was down, in seconds since the host started. Clones share the data.
+/// When agent and runtime were down. Clones share the data.
+#[derive(Clone, Default)]
+pub(crate) struct Downs {
+    pub(crate) agent: Outages,
+    pub(crate) runtime: Outages,
+}
+
+/// When a part was down, in seconds since the host started. Clones share the data.
 #[derive(Clone, Default)]
 pub(crate) struct Outages(Arc<Mutex<Vec<[f64; 2]>>>);
 
@@ -113,6 +120,8 @@ struct Runs {
     pod: String,
     starts: i32,
     succeeded: bool,
+    /// The agent was killed at about the last start, and that run wrote nothing since.
+    may_be_broken_off: bool,
 }
 
 /// The runs of all containers, by UID of the pod and name of the container.
@@ -120,15 +129,15 @@ pub(crate) struct AllRuns(BTreeMap<(String, String), Runs>);
 
 impl AllRuns {
     /// Reads what the containers wrote, and judges it.
-    pub(crate) fn read(journal: &Journal, outages: &Outages) -> Self {
+    pub(crate) fn read(journal: &Journal, downs: &Downs) -> Self {
         let text = fs::read_to_string(folder().join("witness/runs")).unwrap_or_else(|error| {
             journal.fault(format!("what the containers wrote cannot be read: {error}"));
             String::new()
         });
-        Self::judge(&text, journal, outages)
+        Self::judge(&text, journal, downs)
     }
 
-    fn judge(text: &str, journal: &Journal, outages: &Outages) -> Self {
+    fn judge(text: &str, journal: &Journal, downs: &Downs) -> Self {
         let mut all = BTreeMap::<_, Runs>::new();
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -138,9 +147,12 @@ impl AllRuns {
             };
             let runs = all.entry(((*uid).to_owned(), (*container).to_owned())).or_default();
             (*pod).clone_into(&mut runs.pod);
+            let at_seconds = at.parse().unwrap_or_default();
             let fault = |what: &str| {
                 journal.fault(format!("{pod} ({uid}): container {container} {what}, at {at} s of uptime"))
             };
+            // One that came to its end had started.
+            runs.may_be_broken_off &= *step == "start";
             match *step {
                 "twice" => fault("ran twice at once"),
                 // The kubelet does the same when the manifest changes while it is down: it starts the new pod, and then finds
@@ -153,14 +165,20 @@ impl AllRuns {
                 "twice-of-a-name" => fault("ran beside that of another pod of the same name"),
                 "start" => {
                     runs.starts += 1;
+                    // A runtime breaks off a start whose caller is gone. The process may have begun, and yet the container counts as
+                    // created. A kubelet starts such a container anew.
+                    let was_broken_off =
+                        std::mem::replace(&mut runs.may_be_broken_off, downs.agent.contain(at_seconds));
                     match *policy {
-                        "Never" if runs.starts > 1 => fault("ran again with the restart policy Never"),
+                        "Never" if runs.starts > 1 && !was_broken_off => {
+                            fault("ran again with the restart policy Never");
+                        }
                         "OnFailure" if runs.succeeded => fault("ran again after it had succeeded"),
                         _ => {}
                     }
                 }
                 // A runtime that was down when a container ended reports another exit code.
-                "end" if rest == ["0"] => runs.succeeded = !outages.contain(at.parse().unwrap_or_default()),
+                "end" if rest == ["0"] => runs.succeeded = !downs.runtime.contain(at_seconds),
                 _ => {}
             }
         }
@@ -213,9 +231,9 @@ mod tests {
 
     const UID: &str = "0b2c-11";
 
-    fn faults(text: &str, outages: &Outages) -> Vec<String> {
+    fn faults(text: &str, downs: &Downs) -> Vec<String> {
         let journal = Journal::new();
-        AllRuns::judge(text, &journal, outages);
+        AllRuns::judge(text, &journal, downs);
         journal.faults()
     }
 
@@ -248,17 +266,32 @@ mod tests {
         let text = format!(
             "50.0 {UID} job main OnFailure start\n60.0 {UID} job main OnFailure end 0\n70.0 {UID} job main OnFailure start\n"
         );
-        let outages = Outages::default();
-        let found = faults(&text, &outages);
+        let downs = Downs::default();
+        let found = faults(&text, &downs);
         assert!(
             matches!(&found[..], [fault] if fault.contains("ran again after it had succeeded")),
             "{found:?}"
         );
         // Its end may have been lost.
-        outages.begin_at(58.0);
-        outages.end_at(62.0);
-        assert_eq!(faults(&text, &outages), Vec::<String>::new());
-        assert_eq!(faults(&text.replace("end 0", "end 1"), &Outages::default()), Vec::<String>::new());
+        downs.runtime.begin_at(58.0);
+        downs.runtime.end_at(62.0);
+        assert_eq!(faults(&text, &downs), Vec::<String>::new());
+        assert_eq!(faults(&text.replace("end 0", "end 1"), &Downs::default()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_start_that_the_agent_began_before_it_was_killed_may_be_made_again() {
+        let start = |at: u32| format!("{at} {UID} pod main Never start\n");
+        let downs = Downs::default();
+        downs.agent.begin_at(60.0);
+        downs.agent.end_at(61.0);
+        assert_eq!(faults(&(start(58) + &start(64)), &downs), Vec::<String>::new());
+        assert_eq!(faults(&(start(50) + &start(58)), &downs).len(), 1, "the first was not broken off");
+        assert_eq!(faults(&(start(58) + &start(64) + &start(65)), &downs).len(), 1, "nor was the second");
+        let ended = format!("59 {UID} pod main Never end 0\n");
+        assert_eq!(faults(&(start(58) + &ended + &start(64)), &downs).len(), 1, "it came to its end");
+        let of_runtime = Downs { runtime: downs.agent.clone(), ..Downs::default() };
+        assert_eq!(faults(&(start(58) + &start(64)), &of_runtime).len(), 1);
     }
 
     #[test]
@@ -267,10 +300,10 @@ mod tests {
             "1 {UID} pod main Never start\n2 {UID} pod main Never start\n3 {UID} pod main Always twice\n\
              4 {UID} state-0 main Always twice-of-a-name\n5 {UID}\n"
         );
-        assert_eq!(faults(&text, &Outages::default()).len(), 4);
+        assert_eq!(faults(&text, &Downs::default()).len(), 4);
         // The same manifest came back.
         let of_static = "4 0b2c11 static main Always twice-of-a-name\n";
-        assert_eq!(faults(of_static, &Outages::default()), Vec::<String>::new());
+        assert_eq!(faults(of_static, &Downs::default()), Vec::<String>::new());
     }
 
     #[test]
@@ -278,7 +311,7 @@ mod tests {
         let journal = Journal::new();
         let start = |uid: &str, container: &str| format!("1 {uid} pod {container} Always start\n");
         let text = [start(UID, "main"), start(UID, "main"), start(UID, "other"), start("0b2c11", "main")];
-        let runs = AllRuns::judge(&text.concat(), &journal, &Outages::default());
+        let runs = AllRuns::judge(&text.concat(), &journal, &Downs::default());
         assert_eq!(runs.starts(), 4);
         let witness = Witness::new(journal.clone());
         assert_eq!(runs.compare(&witness), Comparison { unknown: 2, ..Comparison::default() });

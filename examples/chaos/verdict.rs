@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::convergence::{problems, running};
 use crate::journal::Journal;
 use crate::leftovers;
-use crate::runs::{AllRuns, Comparison, Outages};
+use crate::runs::{AllRuns, Comparison, Downs};
 use crate::witness::Witness;
 use crate::workload::Workload;
 
@@ -33,7 +33,7 @@ pub(crate) async fn reach(
     cluster: &Cluster,
     workload: &mut Workload,
     witness: &Witness,
-    outages: &Outages,
+    downs: &Downs,
     journal: &Journal,
     may_end: bool,
 ) -> bool {
@@ -49,7 +49,7 @@ pub(crate) async fn reach(
         }
     })
     .await;
-    compare(&AllRuns::read(journal, outages), witness, journal).await;
+    compare(&AllRuns::read(journal, downs), witness, journal).await;
 
     workload.end().await;
     let gone = until_empty("gone", GONE_WITHIN, journal, async || {
@@ -67,7 +67,7 @@ pub(crate) async fn reach(
     let clean = until_empty("clean", CLEAN_WITHIN, journal, async || leftovers::find(cluster).await).await;
     let of_others = leftovers::of_others(cluster).await;
 
-    let runs = AllRuns::read(journal, outages);
+    let runs = AllRuns::read(journal, downs);
     let comparison = compare(&runs, witness, journal).await;
     let (pods, restarts) = witness.totals();
     let ended = cluster.agent.ended_by_itself();

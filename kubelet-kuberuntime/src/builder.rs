@@ -28,7 +28,7 @@ use kubelet_cri::{Code, ImageService, RuntimeService, v1};
 /// The first wait and the longest wait for a runtime that does not answer.
 const VERSION_WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// How often to request the runtime's configuration, and how long to wait in between.
+/// How often to request the runtime's configuration from a runtime that answers, and how long to wait in between.
 const RUNTIME_CONFIG_TRIES: u32 = 3;
 const RUNTIME_CONFIG_WAIT: Duration = Duration::from_secs(2);
 
@@ -353,7 +353,8 @@ async fn ask_name(runtime: &dyn RuntimeService) -> Result<String> {
             }
             Err(error) => error,
         };
-        if !error.is_transient() {
+        // `Unknown` is how containerd answers while it starts: its server is not initialized yet.
+        if !error.is_transient() && error.code() != Code::Unknown {
             return Err(Error::runtime("Version", error));
         }
         // An agent may start before its runtime, so the first failures are ordinary.
@@ -386,13 +387,14 @@ async fn cgroup_driver(
         );
         match asked.await {
             Ok(config) => break config,
+            // It has answered before, and is started again.
+            Err(error) if error.is_transient() => tracing::info!(%error, "the runtime does not answer yet"),
             Err(error) if tries == RUNTIME_CONFIG_TRIES => {
                 return Err(Error::runtime("RuntimeConfig", error));
             }
-            // The runtime may be starting.
-            Err(_) => tokio::time::sleep(RUNTIME_CONFIG_WAIT).await,
+            Err(_) => tries += 1,
         }
-        tries += 1;
+        tokio::time::sleep(RUNTIME_CONFIG_WAIT).await;
     };
     let Some(linux) = config.and_then(|config| config.linux) else {
         return Ok(of_node);

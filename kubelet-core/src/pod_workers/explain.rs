@@ -29,6 +29,7 @@ fn steps(registry: &Registry, uid: &PodUid, record: &PodRecord, cache: &PodCache
             grace_period: record.grace_period(),
         });
     }
+    let turn = waits_for_turn(registry, uid, record);
     match (record.began_at, record.wake_at) {
         (Some(since), _) if has_newer_status(record, uid, cache) => steps.push(Step::Working {
             state: record.state(),
@@ -38,11 +39,12 @@ fn steps(registry: &Registry, uid: &PodUid, record: &PodRecord, cache: &PodCache
             newer_than: record.synced_at,
         }),
         (None, _) if record.queued => steps.push(Step::Queued),
+        (None, _) if turn.is_some() => steps.extend(turn),
         (None, Some(at)) => steps.push(match record.last_error.clone() {
             Some(error) => Step::RetriesAt { at, error },
             None => Step::LooksAgainAt { at },
         }),
-        (None, None) => steps.extend(waits_for_turn(registry, uid, record)),
+        (None, None) => {}
     }
     steps
 }

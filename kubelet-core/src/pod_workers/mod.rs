@@ -381,7 +381,19 @@ impl PodWorkersHandle {
             cache.observed_at(uid)?;
             cache.get(uid).ok().map(|status| !status.is_running())
         };
-        self.shared.registry.lock().update(update, Instant::now(), over);
+        {
+            let (mut registry, now) = (self.shared.registry.lock(), Instant::now());
+            if let Target::Pod(pod) = &update.target
+                && pod.is_static()
+                && registry.record(&pod.uid()).is_none()
+            {
+                let (key, uid) = (pod.key(), pod.uid());
+                let running = cache.running_pods().into_iter();
+                let earlier = running.filter(|(other, of)| *of == key && *other != uid);
+                registry.let_earlier_pods_end(&key, earlier.map(|(uid, _)| uid), now);
+            }
+            registry.update(update, now, over);
+        }
         self.shared.changed.notify_one();
     }
 

@@ -16,7 +16,7 @@ use super::{PodWorkerSync, PodWorkersConfig};
 use crate::changes::Changes;
 use crate::explain::count_deferral;
 use crate::pod_syncer::{PodStatusFn, SyncPodType};
-use crate::{Error, Jitter, PodExt, PodUid, SyncOutcome};
+use crate::{Error, Jitter, PodExt, PodKey, PodUid, SyncOutcome};
 
 /// The records, the queue of pods with work, and the times of the next syncs.
 pub(super) struct Registry {
@@ -88,6 +88,21 @@ impl Registry {
         self.closed || uids.iter().all(finished)
     }
 
+    /// A static pod that is new takes its turn after these pods of the same full name, which the runtime runs. Those that no worker
+    /// knows are ended by housekeeping, if no source lists them. An agent that was down while the manifest changed meets such a pod.
+    pub(super) fn let_earlier_pods_end(
+        &mut self,
+        key: &PodKey,
+        running: impl Iterator<Item = PodUid>,
+        now: Instant,
+    ) {
+        // The first one, so that each run has the same order.
+        let unknown = running.filter(|uid| !self.records.contains_key(uid)).min();
+        if let Some(uid) = unknown {
+            self.turns.lend(key, uid, now + LENT_TURN);
+        }
+    }
+
     /// Applies an update. `runtime` returns whether no container of the pod runs, if that is known; it is called only
     /// for unknown pods.
     pub(super) fn update(
@@ -116,6 +131,16 @@ impl Registry {
                 Target::Pod(pod) => pod.key(),
                 Target::Runtime(running) => running.key.clone(),
             };
+            match &update.target {
+                Target::Runtime(_) => self.turns.keep(&key, &uid),
+                // It shares the name of a static pod, and will not end for it.
+                Target::Pod(pod) if !pod.is_static() && self.turns.started(&key) == Some(&uid) => {
+                    if let Some(next) = self.turns.leave(&key, &uid) {
+                        self.enqueue(&next);
+                    }
+                }
+                Target::Pod(_) => {}
+            }
             let over = update.target.pod().is_some_and(|pod| pod.is_terminal_phase());
             // A pod that ended before the agent started only needs its clean-up.
             let record = match over && runtime(&uid) == Some(true) {
@@ -180,7 +205,7 @@ impl Registry {
             .pending
             .as_ref()
             .is_some_and(|request| matches!(request.target, Target::Runtime(_)));
-        if !record.started && !runtime_only && !self.may_start(uid) {
+        if !record.started && !runtime_only && !self.may_start(uid, now) {
             count_deferral("turn");
             return None;
         }
@@ -214,7 +239,7 @@ impl Registry {
     }
 
     /// Whether a pod that was not started may start (`allowPodStart`). One that never will is finished here.
-    fn may_start(&mut self, uid: &PodUid) -> bool {
+    fn may_start(&mut self, uid: &PodUid, now: Instant) -> bool {
         let Some(record) = self.records.get_mut(uid) else {
             return false;
         };
@@ -233,11 +258,15 @@ impl Registry {
             return true;
         }
         let records = &self.records;
-        self.turns.take(&key, uid, |waiting| {
+        let is_its_turn = self.turns.take(&key, uid, now, |waiting| {
             records
                 .get(waiting)
                 .is_some_and(|record| !record.termination_requested)
-        })
+        });
+        if !is_its_turn {
+            self.set_timer(uid, self.turns.lent_until(&key));
+        }
+        is_its_turn
     }
 
     /// Applies the result of work that [`next`](Self::next) returned (`completeSync`, `completeTerminating`,
@@ -474,18 +503,22 @@ impl Registry {
     }
 
     /// The static pod that runs under this full name, if there is one.
-    pub(super) fn started_uid(&self, key: &crate::PodKey) -> Option<&PodUid> {
+    pub(super) fn started_uid(&self, key: &PodKey) -> Option<&PodUid> {
         self.turns.started(key)
     }
 
     /// The record of the static pod that runs under this full name, if there is one.
-    pub(super) fn started_static(&self, key: &crate::PodKey) -> Option<&PodRecord> {
+    pub(super) fn started_static(&self, key: &PodKey) -> Option<&PodRecord> {
         self.record(self.turns.started(key)?)
     }
 }
 
 /// The capacity that is kept: at first all pods have work at once, later only a few do.
 const KEPT_ROOM: usize = 64;
+
+/// For how long a static pod waits at most for a pod of its full name that only the runtime knows. Housekeeping ends such a pod once
+/// all sources are ready. But the API server may be the static pod that waits.
+const LENT_TURN: Duration = Duration::from_secs(10);
 
 /// `workerResyncIntervalJitterFactor`
 const RESYNC_JITTER: f64 = 0.5;

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::annotations;
 use crate::pod_syncer::{PodStatusFn, SyncPodType};
-use crate::runtime::RuntimePod;
+use crate::runtime::{RuntimePod, SandboxState, SandboxStatus};
 
 fn pod(uid: &str) -> Pod {
     let mut pod = Pod::default();
@@ -500,6 +500,59 @@ async fn static_pods_of_one_name_run_one_after_the_other() {
     let freed = Instant::now();
     bench.expect(Sync(SyncPodType::Create, "3".into())).await;
     assert_eq!(freed.elapsed(), Duration::ZERO);
+    bench.end().await;
+}
+
+/// The manifest changed while the agent was down: the runtime still runs the earlier pod.
+async fn a_new_static_pod_behind_one_of_the_runtime() -> Bench {
+    let bench = Bench::new();
+    let (old, now) = (PodUid::from("old"), Instant::now());
+    let mut status = PodStatus::empty(old.clone(), PodKey::new("ns", "web"), now);
+    status.sandboxes = vec![SandboxStatus::new("sandbox", SandboxState::Ready)];
+    bench.cache.set(&old, Ok(Arc::new(status)), now);
+    bench.update(SyncPodType::Create, &static_pod("new", "web"));
+    bench
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_starts_after_the_one_of_its_name_that_only_the_runtime_knows() {
+    let mut bench = a_new_static_pod_behind_one_of_the_runtime().await;
+    // One of another name does not wait.
+    bench.update(SyncPodType::Create, &static_pod("other", "other"));
+    bench.expect(Sync(SyncPodType::Create, "other".into())).await;
+    // Housekeeping finds it. Its end takes longer than a turn is lent.
+    let key = PodKey::new("ns", "web");
+    let old = Arc::new(RuntimePod::empty("old".into(), key.clone()));
+    bench.workers.update_pod(UpdatePod::kill_runtime_pod(old));
+    let (call, answer) = bench.next().await;
+    assert_eq!(call, TerminatingRuntime("old".into()));
+    assert!(bench.workers.is_static_pod_terminating(&key));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    answer.send(Ok(SyncOutcome::default())).unwrap();
+    let freed = Instant::now();
+    bench.expect(Sync(SyncPodType::Create, "new".into())).await;
+    assert_eq!(freed.elapsed(), Duration::ZERO);
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_does_not_wait_for_long_for_what_nobody_ends() {
+    // It may be the API server, without which the sources are never ready.
+    let begun = Instant::now();
+    let mut bench = a_new_static_pod_behind_one_of_the_runtime().await;
+    bench.expect(Sync(SyncPodType::Create, "new".into())).await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(10));
+    bench.end().await;
+
+    // A pod of the API server has the same full name.
+    let begun = Instant::now();
+    let mut bench = a_new_static_pod_behind_one_of_the_runtime().await;
+    let mut old = pod("old");
+    old.metadata.name = Some("web".into());
+    bench.update(SyncPodType::Create, &Arc::new(old));
+    bench.expect(Sync(SyncPodType::Create, "new".into())).await;
+    bench.expect(Sync(SyncPodType::Create, "old".into())).await;
+    assert_eq!(begun.elapsed(), Duration::ZERO);
     bench.end().await;
 }
 

@@ -114,8 +114,18 @@ impl Fake {
 
     /// Makes the next call with this name fail.
     pub(crate) fn fail_next(&self, call: &'static str) {
-        let error = Error::internal(call, "", "broken");
+        self.fail(call, Code::Internal);
+    }
+
+    /// The call fails with this code: `RuntimeConfig` until [`mend`](Self::mend), others once.
+    pub(crate) fn fail(&self, call: &'static str, code: Code) {
+        let error = Error::call(code, call, "", "broken");
         self.state().failures.insert(call, error);
+    }
+
+    /// The call no longer fails.
+    pub(crate) fn mend(&self, call: &'static str) {
+        self.state().failures.remove(call);
     }
 
     /// Takes the recorded calls that changed something.
@@ -251,12 +261,17 @@ fn selected(labels: &BTreeMap<String, String>, selector: &BTreeMap<String, Strin
 impl RuntimeService for Fake {
     async fn version(&self, _: v1::VersionRequest) -> Result<v1::VersionResponse> {
         if let Some(error) = self.state().failures.remove("Version") {
-            return Err(Error::call(Code::Unavailable, "Version", "", error.message()));
+            return Err(error);
         }
         Ok(v1::VersionResponse {
             runtime_name: "fake".into(),
             ..Default::default()
         })
+    }
+
+    async fn runtime_config(&self, _: v1::RuntimeConfigRequest) -> Result<v1::RuntimeConfigResponse> {
+        let error = self.state().failures.get("RuntimeConfig").cloned();
+        Err(error.unwrap_or_else(|| Error::unimplemented("RuntimeConfig")))
     }
 
     async fn status(&self, _: v1::StatusRequest) -> Result<v1::StatusResponse> {

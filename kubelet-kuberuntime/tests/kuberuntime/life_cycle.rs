@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use kubelet_core::cgroups::CgroupDriver;
 use kubelet_core::runtime::{ContainerState, SyncAction};
-use kubelet_core::{PodExt, Runtime, RuntimeReader};
-use kubelet_cri::v1;
+use kubelet_core::{PodExt, RootDir, Runtime, RuntimeReader};
+use kubelet_cri::{Code, v1};
+use kubelet_kuberuntime::NodeSettings;
 use serde_json::json;
 use tokio::time::{Instant, advance};
 
@@ -357,11 +359,18 @@ async fn all_start_over_where_a_rule_asks_for_it() {
 #[tokio::test(start_paused = true)]
 async fn the_runtime_may_come_later() {
     let rig = Rig::new().await;
-    rig.fake.fail_next("Version");
-    let start = Instant::now();
+    // `Unknown` is how containerd answers while it starts.
+    for code in [Code::Unavailable, Code::Unknown] {
+        rig.fake.fail("Version", code);
+        let start = Instant::now();
+        let manager = rig.builder().build().await.unwrap();
+        assert_eq!(manager.runtime_type(), "fake");
+        assert_eq!(start.elapsed(), Duration::from_millis(100));
+    }
+    rig.fake.fail("Version", Code::Internal);
+    let error = rig.builder().build().await.err().unwrap();
+    assert!(error.to_string().contains("broken"), "{error}");
     let manager = rig.builder().build().await.unwrap();
-    assert_eq!(manager.runtime_type(), "fake");
-    assert_eq!(start.elapsed(), Duration::from_millis(100));
     let named = rig.builder().runtime_type("mine").build().await.unwrap();
     assert_eq!(named.runtime_type(), "mine");
     let error = rig
@@ -376,6 +385,30 @@ async fn the_runtime_may_come_later() {
         "{error}"
     );
     assert!(manager.pod_hints().await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_started_again_meanwhile_is_waited_for() {
+    let rig = Rig::new().await;
+    let mut node = NodeSettings::default();
+    node.root_dir = RootDir::new(rig.dir.path().join("root"));
+    node.cgroup_driver = CgroupDriver::Cgroupfs { root: "/".into() };
+    let build = || rig.builder().node(node.clone()).build();
+    // It answers, with an error: after three tries the agent gives up.
+    for code in [Code::Unknown, Code::Internal] {
+        rig.fake.fail("RuntimeConfig", code);
+        let start = Instant::now();
+        let error = build().await.err().unwrap();
+        assert!(error.to_string().contains("RuntimeConfig"), "{error}");
+        assert_eq!(start.elapsed(), Duration::from_secs(4));
+    }
+    // It is away for a minute.
+    rig.fake.fail("RuntimeConfig", Code::Unavailable);
+    let (built, ()) = tokio::join!(build(), async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        rig.fake.mend("RuntimeConfig");
+    });
+    built.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
