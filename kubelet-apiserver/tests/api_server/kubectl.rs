@@ -246,7 +246,9 @@ async fn applies_and_describes() {
 /// `kubectl` 1.32 and newer sends these in protobuf, older versions in JSON.
 #[tokio::test]
 async fn kubectl_creates_with_typed_clients() {
-    let Some(cluster) = Cluster::start().await else { return };
+    let Some(cluster) = Cluster::start().await else {
+        return;
+    };
     for args in [
         &["create", "configmap", "one", "--from-literal=word=hello"][..],
         &["create", "secret", "generic", "one", "--from-literal=word=sesame"],
@@ -264,9 +266,14 @@ async fn kubectl_creates_with_typed_clients() {
         let path = format!("jsonpath={path}");
         assert_eq!(cluster.kubectl(&["get", kind, "one", "-o", &path]).await, value);
     }
-    let token = cluster.kubectl(&["create", "token", "robot", "--duration=1h"]).await;
+    let token = cluster
+        .kubectl(&["create", "token", "robot", "--duration=1h"])
+        .await;
     assert_eq!(token.trim().split('.').count(), 3, "{token}");
-    assert_eq!(cluster.kubectl(&["auth", "can-i", "create", "pods"]).await.trim(), "yes");
+    assert_eq!(
+        cluster.kubectl(&["auth", "can-i", "create", "pods"]).await.trim(),
+        "yes"
+    );
     // `all` has the pods and the services.
     let all = cluster.kubectl(&["get", "all", "-o", "name"]).await;
     assert!(all.contains("service/one"), "{all}");

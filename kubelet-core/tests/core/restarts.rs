@@ -109,3 +109,22 @@ async fn an_agent_that_lives_for_seconds_collects_garbage_once_the_pods_are_know
     assert!(begun.elapsed() < Duration::from_secs(25), "not after a minute");
     node.stop().await;
 }
+
+/// The manifest of a static pod changed while the agent was down.
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_starts_after_its_earlier_version_that_still_runs() {
+    let runtime = Pods::default();
+    let web = PodKey::new("ns", "web");
+    runtime.pods.lock().insert("old".into(), (web, true));
+    let (node, [file]) = Node::start(runtime, ["file"]);
+    let mut new = Pod::clone(&never("new"));
+    new.metadata.name = Some("web".to_owned());
+    file.send(vec![Arc::new(new)]).unwrap();
+    node.runtime.wait_for("started new").await;
+    assert!(
+        node.runtime.did("killed unknown old in 1"),
+        "{:?}",
+        node.runtime.done.borrow()
+    );
+    node.stop().await;
+}
