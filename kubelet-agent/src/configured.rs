@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-#[cfg(feature = "logs")]
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as MemoryQuantity;
 use kubelet_config::credential_provider::CredentialProvider as Plugin;
 use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
@@ -55,7 +53,7 @@ pub(crate) fn node(config: &KubeletConfiguration, gates: &FeatureGates) -> NodeS
         let lists = [&config.system_reserved, &config.kube_reserved];
         let reserved = lists.iter().filter_map(|list| {
             let amount = list.get("memory")?.clone();
-            kubelet_core::quantity::Amount::try_from(&MemoryQuantity(amount)).ok()
+            kubelet_core::quantity::Amount::try_from(&Quantity(amount)).ok()
         });
         let reserved = reserved.map(|amount| u64::try_from(amount.value()).unwrap_or_default());
         qos.all_pods = Some(node.memory_capacity.saturating_sub(reserved.sum()));
