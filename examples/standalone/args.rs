@@ -28,13 +28,11 @@ pub(crate) struct Args {
     /// Without the feature `api`: only to say what is missing.
     #[cfg(not(feature = "api"))]
     #[arg(long, value_name = "ADDRESS", hide = true, value_parser = needs_api)]
-    #[expect(dead_code, reason = "never parsed")]
     pub(crate) api: Option<String>,
 
     /// Without the feature `api`: only to say what is missing.
     #[cfg(not(feature = "api"))]
     #[arg(long, value_name = "ADDRESS", hide = true, value_parser = needs_api)]
-    #[expect(dead_code, reason = "never parsed")]
     pub(crate) console: Option<String>,
 
     /// The runtime: processes of this machine, or the CRI runtime at this endpoint
