@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rig::{Node, Pods, pod};
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{Disk, KubeletBuilder, Step};
+use kubelet_core::{Disk, KubeletBuilder, PodKey, Step};
 
 /// What is told was recorded before: the disk is written to on the spot.
 fn keeping(root: &std::path::Path) -> impl FnOnce(KubeletBuilder) -> KubeletBuilder {
