@@ -246,11 +246,11 @@ impl NodeAgentBuilder<NoRuntime> {
 }
 
 impl NodeAgentBuilder<OfContainers> {
-    /// Changes the manager of containers before it is built, e.g. its runtime classes.
+    /// Changes the manager of containers before it is built, e.g. the name of its runtime.
     ///
     /// ```no_run
     /// # fn example(builder: kubelet_agent::NodeAgentBuilder<kubelet_agent::OfContainers>) {
-    /// builder.configure_containers(|manager| manager.container_log_links("/var/log/containers"));
+    /// builder.configure_containers(|manager| manager.runtime_type("my-runtime"));
     /// # }
     /// ```
     pub fn configure_containers(

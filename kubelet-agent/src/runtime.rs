@@ -222,6 +222,9 @@ impl RuntimeRoom {
         if let Some(claims) = uses.claims {
             manager = manager.dynamic_resources(claims);
         }
+        if !settings.container_log_links.as_os_str().is_empty() {
+            manager = manager.container_log_links(&settings.container_log_links);
+        }
         for provider in settings.credential_providers.iter().cloned() {
             manager = manager.credential_provider(configured::credential_provider(provider));
         }

@@ -12,6 +12,10 @@ use crate::{Error, Result};
 /// The version of the kubelet whose behaviour these crates have.
 pub const KUBELET_VERSION: &str = "v1.36.2";
 
+/// `legacyContainerLogsDir` in `kuberuntime_container.go`
+#[cfg(feature = "flags")]
+const CONTAINER_LOG_LINKS: &str = "/var/log/containers";
+
 /// The settings of an agent. Each field names the flag of a kubelet that it answers to.
 ///
 /// ```
@@ -45,6 +49,9 @@ pub struct Settings {
     /// Whether the agent sets the kernel's settings on which a kubelet relies, unless `protectKernelDefaults` only lets it check
     /// them. It needs the feature `host`, and root. What it may not set is logged.
     pub set_kernel_settings: bool,
+    /// The folder with a link to each container's log, for log collectors; `/var/log/containers` of a kubelet. If empty, there are no
+    /// links.
+    pub container_log_links: PathBuf,
     /// Which dead containers are kept (`--maximum-dead-containers` and others).
     pub gc_policy: GcPolicy,
     /// Plugins that give credentials for images, each with its program (`--image-credential-provider-config`).
@@ -98,6 +105,7 @@ impl Settings {
             node_labels: BTreeMap::new(),
             ignore_eviction_threshold: false,
             set_kernel_settings: false,
+            container_log_links: PathBuf::new(),
             gc_policy: GcPolicy::default(),
             credential_providers: Vec::new(),
             kubeconfig: PathBuf::new(),
@@ -128,6 +136,7 @@ impl Settings {
             node_labels: flags.node_labels.clone(),
             ignore_eviction_threshold: flags.experimental_node_allocatable_ignore_eviction_threshold,
             set_kernel_settings: true,
+            container_log_links: CONTAINER_LOG_LINKS.into(),
             gc_policy: flags.container_gc_policy(),
             credential_providers: server.credential_providers()?,
             kubeconfig: flags.kube_config.clone().into(),
@@ -185,7 +194,9 @@ mod tests {
     fn only_a_kubelet_changes_its_host() {
         let kubelet = settings(&[]);
         assert!(kubelet.set_kernel_settings && kubelet.configuration.make_iptables_util_chains);
+        assert_eq!(kubelet.container_log_links.to_str(), Some("/var/log/containers"));
         let own = Settings::new("/agent");
+        assert!(own.container_log_links.as_os_str().is_empty());
         assert!(!own.set_kernel_settings && !own.configuration.make_iptables_util_chains);
     }
 }

@@ -51,13 +51,6 @@ pub enum Error {
         resource: &'static str,
     },
 
-    /// The text is not a duration as Go writes them.
-    #[error("{message}")]
-    Duration {
-        /// What is wrong with it.
-        message: String,
-    },
-
     /// The configuration of the node is invalid. The error lists all problems.
     #[error("{stage}: {}{}", .file.as_deref().map(|file| format!("{}: ", file.display())).unwrap_or_default(), .problems.join("; "))]
     Configuration {

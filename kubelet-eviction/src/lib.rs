@@ -84,7 +84,6 @@ mod config;
 mod decision;
 mod error;
 mod eviction;
-mod go_duration;
 mod local_storage;
 mod manager;
 mod message;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::GoDuration;
 use kubelet_core::quantity::{Amount, Format, canonical};
 
-use crate::go_duration;
 use crate::observation::Observation;
 use crate::{Error, Result, Signal};
 
@@ -107,8 +107,8 @@ pub(crate) fn parse(
         thresholds.push((signal, value, Duration::ZERO));
     }
     let grace_periods = by_signal(soft_grace_period, GRACE, |_, text| {
-        let period =
-            go_duration::parse(text).ok_or_else(|| format!("{text:?} is not a duration from 0 up"))?;
+        let period = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
+        let period = Duration::try_from(period).map_err(|_| format!("{text:?} is negative"))?;
         Ok(Some(period))
     })?;
     for (signal, value) in by_signal(soft, SOFT, threshold_value)? {

@@ -141,7 +141,7 @@ impl CriRuntimeBuilder {
     }
 
     /// Creates a link to each container's log in this folder, usually `/var/log/containers`; no links by default. The
-    /// folder must exist.
+    /// folder is created with the first link.
     pub fn container_log_links(mut self, dir: impl Into<PathBuf>) -> Self {
         self.container_log_links = Some(dir.into());
         self

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::duration::GoDuration;
+use super::GoDuration;
 use super::fields::KubeletConfiguration;
 use super::logging::LoggingConfiguration;
 use super::sections::{

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
+use super::GoDuration;
 use super::canonical::taints;
-use super::duration::GoDuration;
 use super::logging::LoggingConfiguration;
 use super::omit::{go_float, is_zero};
 use super::sections::{

@@ -4,8 +4,8 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::GoDuration;
 use super::canonical::quantity;
-use super::duration::GoDuration;
 use super::omit::is_zero;
 
 /// The agent's own log.

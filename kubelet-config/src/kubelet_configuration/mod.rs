@@ -35,7 +35,6 @@ mod configz;
 mod decode;
 mod defaults;
 mod drop_in;
-mod duration;
 mod effective;
 mod fields;
 mod load;
@@ -46,8 +45,8 @@ pub mod validation;
 
 pub use configz::Configz;
 pub use decode::Decoding;
-pub use duration::GoDuration;
 pub use fields::KubeletConfiguration;
+pub use kubelet_core::GoDuration;
 pub use load::{ConfigurationLoader, LoadedConfiguration};
 pub use logging::{
     FormatOptions, LoggingConfiguration, OutputRoutingOptions, TimeOrMetaDuration, VModuleItem,

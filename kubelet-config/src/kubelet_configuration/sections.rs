@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
+use super::GoDuration;
 use super::canonical::quantities;
-use super::duration::GoDuration;
 use super::omit::{is_zero, null_if_empty};
 
 /// Who a request to the node's server is from.

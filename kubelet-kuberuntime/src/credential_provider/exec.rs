@@ -5,13 +5,14 @@ use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
+use kubelet_core::GoDuration;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
-use super::{CredentialProvider, go_duration};
+use super::CredentialProvider;
 
 /// How long a plugin may take; the kubelet has no setting for it.
 const PLUGIN_DEADLINE: Duration = Duration::from_secs(60);
@@ -50,11 +51,11 @@ pub(super) struct Auth {
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let text = Option::<String>::deserialize(deserializer)?;
-    let parse = |text: String| {
-        go_duration::parse(&text).ok_or_else(|| serde::de::Error::custom("cacheDuration is not a duration"))
+    let duration = Option::<GoDuration>::deserialize(deserializer)?;
+    let positive = |duration| {
+        Duration::try_from(duration).map_err(|_| serde::de::Error::custom("cacheDuration is negative"))
     };
-    text.map(parse).transpose()
+    duration.map(positive).transpose()
 }
 
 /// Calls the plugin for an image. An error contains nothing of its standard output, which may have secrets.

@@ -5,8 +5,6 @@ mod cache;
 #[cfg(feature = "credential-providers")]
 mod exec;
 #[cfg(feature = "credential-providers")]
-mod go_duration;
-#[cfg(feature = "credential-providers")]
 mod plugin;
 #[cfg(test)]
 #[cfg(feature = "credential-providers")]

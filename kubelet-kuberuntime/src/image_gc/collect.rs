@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use kubelet_core::{EventType, RuntimeReader};
+use kubelet_core::{EventType, GoDuration, RuntimeReader};
 use tokio::time::Instant;
 
 use super::Shared;
 use super::records::Unused;
-use crate::images::{aggregate, go_duration};
+use crate::images::aggregate;
 use kubelet_cri::v1;
 
 /// How many status calls for the mounts of containers are made at once.
@@ -144,7 +144,7 @@ impl Shared {
         if !errors.is_empty() {
             return Err(format!(
                 "wanted to free images older than {}, encountered errors in image deletion: {}",
-                go_duration(max_age),
+                GoDuration::from(max_age),
                 aggregate(errors)
             ));
         }

@@ -1,4 +1,4 @@
-//! Go's durations.
+//! Durations in Go's format, `1h30m`, `1.5s`: as the API, configuration files and messages write them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,12 +16,12 @@ const HOUR: u64 = 60 * MINUTE;
 /// `1m30s`, `1.5h`, `-1s`, `0`.
 ///
 /// ```
-/// use kubelet_config::kubelet_configuration::GoDuration;
+/// use kubelet_core::GoDuration;
 ///
 /// let lease: GoDuration = "1.5m".parse()?;
 /// assert_eq!(lease, GoDuration::from_secs(90));
 /// assert_eq!(lease.to_string(), "1m30s");
-/// # Ok::<(), kubelet_config::Error>(())
+/// # Ok::<(), kubelet_core::ParseGoDurationError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration {
@@ -92,11 +92,16 @@ impl From<Duration> for GoDuration {
     }
 }
 
+/// The text is not a duration in Go's format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseGoDurationError(String);
+
 impl FromStr for GoDuration {
-    type Err = crate::Error;
+    type Err = ParseGoDurationError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text).map_err(|message| crate::Error::Duration { message })
+        parse(text).map_err(ParseGoDurationError)
     }
 }
 
