@@ -26,7 +26,8 @@
 //! # The environment of a container
 //!
 //! A container gets the pod's variables, the agent's `PATH`, and `HOSTNAME` if the pod has its own host name. It gets
-//! nothing else of the agent's environment. `/dev/termination-log` cannot be mounted, so `TERMINATION_LOG_PATH` has the
+//! nothing else of the agent's environment, and does not inherit the signals that the agent ignores because it runs under `nohup` or
+//! in the background of a script. `/dev/termination-log` cannot be mounted, so `TERMINATION_LOG_PATH` has the
 //! path of the file from which the kubelet reads the termination message.
 //!
 //! # Exec, attach and port-forward
@@ -77,6 +78,7 @@ mod log;
 mod port_forward;
 mod proc_fs;
 mod record;
+mod signals;
 mod terminal;
 mod usage;
 
@@ -222,6 +224,7 @@ impl ProcessRuntimeBuilder {
                 format!("process runtime in {}: {error}", root.display()),
             )
         };
+        signals::do_not_inherit_ignored().map_err(named)?;
         make_dir(&root).map_err(named)?;
         let root = root.canonicalize().map_err(named)?;
         let lock = lock(&root.join("lock")).map_err(named)?;

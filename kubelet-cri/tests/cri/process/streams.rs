@@ -208,6 +208,21 @@ async fn a_terminal_echoes_has_a_size_and_controls() {
     end(node).await;
 }
 
+#[test]
+fn ctrl_c_works_although_the_agent_ignores_it() {
+    let program = std::env::current_exe().unwrap();
+    // As a script does in what it starts with `&`.
+    let script = "trap '' HUP INT QUIT; exec \"$0\" --exact process::streams::a_terminal_echoes_has_a_size_and_controls";
+    let run = std::process::Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .arg(program)
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && output.contains("1 passed"), "{output}");
+}
+
 const ECHO: &str =
     "while read line; do echo \"out $line\"; echo \"err $line\" >&2; [ \"$line\" = end ] && exit; done";
 
