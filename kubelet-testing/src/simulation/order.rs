@@ -22,6 +22,8 @@ struct Known {
     init: BTreeMap<PodUid, Vec<Init>>,
     /// Sandboxes whose pods are initialized: one of their regular containers was started.
     initialized: BTreeSet<String>,
+    /// Init containers that were done, each with its sandbox. Garbage collection may remove the instance that was.
+    done: BTreeSet<(String, String)>,
     /// All of them, with their specs.
     pods: BTreeMap<PodUid, Arc<Pod>>,
     /// Pods that the API server deleted after all of their containers had ended.
@@ -90,15 +92,25 @@ impl Known {
         if self.initialized.contains(start.sandbox) {
             return Vec::new();
         }
-        let of_name = init.iter().position(|init| init.name == start.planned.name());
-        let early = init[..of_name.unwrap_or(init.len())]
-            .iter()
-            .filter(|init| !init.is_done(start));
-        let wrong = early
-            .map(|init| format!("is started before init container {} is done", init.name))
-            .collect();
-        if of_name.is_none() {
-            self.initialized.insert(start.sandbox.to_owned());
+        let position = init.iter().position(|init| init.name == start.planned.name());
+        let before = &init[..position.unwrap_or(init.len())];
+        let of_sandbox = |init: &Init| (start.sandbox.to_owned(), init.name.clone());
+        let mut wrong = Vec::new();
+        for init in before {
+            if init.is_done(start) {
+                self.done.insert(of_sandbox(init));
+            } else if !self.done.contains(&of_sandbox(init)) {
+                wrong.push(format!("is started before init container {} is done", init.name));
+            }
+        }
+        match position.map(|position| &init[position]) {
+            None => {
+                self.initialized.insert(start.sandbox.to_owned());
+            }
+            Some(init) if init.is_sidecar => {
+                self.done.insert(of_sandbox(init));
+            }
+            Some(_) => {}
         }
         wrong
     }
