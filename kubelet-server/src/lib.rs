@@ -181,7 +181,7 @@
 //!
 //! # Limits
 //!
-//! [`Server`] bounds what clients use: 4,096 connections in all ([`Server::max_connections`]), 10 s for a TLS handshake, 30 s for the
+//! [`Server`] bounds what clients use: 4,096 connections in all ([`Server::max_connections`]), 10 s for a TLS handshake, 90 s for the
 //! head of a request and for the next request, 1 MiB for a head, 250 requests at once on a connection of HTTP/2. A log is read in
 //! pieces, as fast as its client takes them.
 //!
@@ -219,6 +219,7 @@ mod body;
 #[cfg(feature = "console")]
 pub mod console;
 mod error;
+mod idle;
 mod in_process;
 mod node_api;
 mod pods;

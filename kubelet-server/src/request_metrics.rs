@@ -11,6 +11,7 @@ use http_body_util::BodyExt as _;
 use metrics::{SharedString, counter, gauge, histogram};
 use tokio::time::Instant;
 
+use crate::idle::OpenRequest;
 use crate::{Body, BoxError};
 
 const INFLIGHT: &str = "kubelet_http_inflight_requests";
@@ -40,17 +41,6 @@ const PATHS: [&str; 19] = [
 const METHODS: [&str; 8] = [
     "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT",
 ];
-
-/// Shows that a request of a connection goes on.
-#[derive(Clone)]
-pub(crate) struct OpenRequest(#[expect(dead_code, reason = "it is only counted")] Arc<()>);
-
-impl OpenRequest {
-    /// One more request of the connection that counts these.
-    pub(crate) fn of(open: &Arc<()>) -> Self {
-        Self(open.clone())
-    }
-}
 
 /// One request, counted from its begin to its end: until its last clone is dropped. A session holds one.
 pub(crate) struct RequestMetrics {

@@ -26,14 +26,15 @@ use tower::Layer as _;
 use tower::util::{MapRequest, MapRequestLayer};
 
 use crate::authentication::ClientCertificates;
-use crate::request_metrics::OpenRequest;
+use crate::idle::Requests;
 use crate::{Authentication, BoxError, Error, NodeApi, Sessions, TlsSettings};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a client may take to send the head of a request, and how long a connection may wait for its next request.
-/// The kubelet waits 90 s for the next request, and 4 hours for a head.
-const HEAD: Duration = Duration::from_secs(30);
+/// How long a connection may wait for its next request (`IdleTimeout` in `server.go`), and for the whole head of one.
+const IDLE: Duration = Duration::from_secs(90);
+/// How often a client of HTTP/2 must show that it is alive.
+const PING: Duration = Duration::from_secs(30);
 /// The largest head of a request, in bytes (`MaxHeaderBytes`).
 const MAX_HEAD: usize = 1 << 20;
 /// How many requests a client may have on one HTTP/2 connection.
@@ -267,23 +268,23 @@ pub(crate) fn http(
     is_http2: bool,
     closing: CancellationToken,
 ) -> BoxFuture<'static, ()> {
-    let open = Arc::new(());
-    let service = connection.service(certificates, open.clone());
+    let requests = Requests::new();
+    let service = connection.service(certificates, requests.clone());
     let stream = TokioIo::new(stream);
     if is_http2 {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
-            .keep_alive_interval(HEAD)
+            .keep_alive_interval(PING)
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
-        until_idle(http.serve_connection(stream, service), open, closing).boxed()
+        until_idle(http.serve_connection(stream, service), requests, closing).boxed()
     } else {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
+            .header_read_timeout(IDLE)
             .max_buf_size(MAX_HEAD);
         let serving = http.serve_connection(stream, service).with_upgrades();
-        until_idle(serving, open, closing).boxed()
+        until_idle(serving, requests, closing).boxed()
     }
 }
 
@@ -318,8 +319,9 @@ where
 }
 
 /// Serves a connection until it ends, or has had no request for a while.
-async fn until_idle(serving: impl Closing, open: Arc<()>, closing: CancellationToken) {
+async fn until_idle(serving: impl Closing, requests: Requests, closing: CancellationToken) {
     let (mut serving, mut is_closing) = (pin!(serving), false);
+    let mut idle = pin!(requests.idle_for(IDLE));
     loop {
         // A client that sends nothing, or only answers pings, is idle. hyper waits for its first byte for ever.
         tokio::select! {
@@ -334,22 +336,17 @@ async fn until_idle(serving: impl Closing, open: Arc<()>, closing: CancellationT
                 }
                 return;
             }
-            () = tokio::time::sleep(HEAD) => {
-                // One is here, one in the service, the others in requests that go on.
-                if Arc::strong_count(&open) <= 2 {
-                    return tracing::debug!("connection is idle");
-                }
-            }
+            () = &mut idle => return tracing::debug!("connection is idle"),
         }
     }
 }
 
 impl Connection {
-    /// The service of its requests. Each request that goes on holds a clone of `open`.
+    /// The service of its requests.
     fn service(
         self,
         certificates: Option<ClientCertificates>,
-        open: Arc<()>,
+        requests: Requests,
     ) -> TowerToHyperService<MapRequest<NodeApi, impl FnMut(Request<Incoming>) -> Request<Incoming> + Clone>>
     {
         let Self {
@@ -361,7 +358,7 @@ impl Connection {
             let extensions = request.extensions_mut();
             extensions.insert(client);
             extensions.insert(sessions.clone());
-            extensions.insert(OpenRequest::of(&open));
+            extensions.insert(requests.begin());
             if let Some(certificates) = &certificates {
                 extensions.insert(certificates.clone());
             }

@@ -451,6 +451,28 @@ async fn a_silent_client_is_cut_off() {
     server.stop().await;
 }
 
+/// As a scraper that comes each minute.
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_kept_between_requests() {
+    let server = Running::start(Server::bind_insecure(local(), NodeApi::read_only(pods()).build()).unwrap());
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    for _ in 0..5 {
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: n\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        while !answer.ends_with("\r\n\r\nok") {
+            let mut buffer = [0; 512];
+            let read = stream.read(&mut buffer).await.unwrap();
+            assert!(read > 0, "it was closed: {answer:?}");
+            answer.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    server.stop().await;
+}
+
 /// A log without end and without lines.
 struct Quiet(Arc<tokio::sync::Notify>);
 
