@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::Result;
@@ -16,12 +16,15 @@ use crate::runtime::{GcPolicy, Runtime};
 
 /// `containerGCPeriod` (`ContainerGCPeriod` in `kubelet.go`)
 const GC_PERIOD: Duration = Duration::from_secs(60);
+/// How often it is checked whether the first collection can begin.
+const START_PERIOD: Duration = Duration::from_secs(2);
 /// The time limit of one collection.
 const GC_DEADLINE: Duration = Duration::from_secs(15 * 60);
 /// The maximum number of skipped periods.
 const LONGEST_REST: u32 = 15;
 
-/// Removes dead containers each minute, if there may be any.
+/// Removes dead containers each minute, if there may be any. The first collection begins as soon as the desired pods are known: an agent
+/// that never lives for a minute collects, too.
 pub(super) struct Collector {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) workers: PodWorkersHandle,
@@ -35,13 +38,18 @@ impl Collector {
     pub(super) async fn run(self, shutdown: CancellationToken) {
         let mut period = tokio::time::interval(GC_PERIOD);
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is immediate; there is nothing to collect yet.
+        // The first tick is immediate; nothing is known yet.
         period.tick().await;
+        let mut start = Some(tokio::time::interval(START_PERIOD));
         let (of_workers, mut rest) = (self.workers.changes(), Rest::default());
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
+                () = self.pods_are_known(&mut start) => {
+                    start = None;
+                    period.reset();
+                }
                 _ = period.tick() => {}
             }
             let policy = GcPolicy {
@@ -67,6 +75,19 @@ impl Collector {
                         rest = Rest::default();
                     }
                 }
+            }
+        }
+    }
+
+    /// Waits until the desired pods are known. Without an interval, never ends.
+    async fn pods_are_known(&self, checks: &mut Option<Interval>) {
+        let Some(checks) = checks else {
+            return std::future::pending().await;
+        };
+        loop {
+            checks.tick().await;
+            if self.sources.all_ready() && self.workers.is_synced() {
+                return;
             }
         }
     }

@@ -467,6 +467,11 @@ impl PodWorkersHandle {
         pods
     }
 
+    /// Whether all desired pods were received once (`podsSynced`).
+    pub(crate) fn is_synced(&self) -> bool {
+        self.shared.registry.lock().is_synced()
+    }
+
     /// Counts changes of the set of pods and of their states.
     pub(crate) fn changes(&self) -> Changes {
         self.shared.registry.lock().changes().clone()

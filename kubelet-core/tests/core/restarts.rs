@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::rig::{Node, Pods, pod};
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{Disk, KubeletBuilder, PodKey, Step};
+use tokio::time::Instant;
 
 /// What is told was recorded before: the disk is written to on the spot.
 fn keeping(root: &std::path::Path) -> impl FnOnce(KubeletBuilder) -> KubeletBuilder {
@@ -87,6 +88,25 @@ async fn what_had_ended_stays_so_and_keeps_its_times() {
     assert!(after.is_none_or(|after| *after == before));
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert!(!node.runtime.did("started brief"));
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_lives_for_seconds_collects_garbage_once_the_pods_are_known() {
+    let runtime = Pods::default();
+    runtime.running("wanted");
+    runtime
+        .pods
+        .lock()
+        .insert("gone".into(), (PodKey::new("ns", "gone"), false));
+    let (node, [file, api]) = Node::start(runtime, ["file", "api"]);
+    let begun = Instant::now();
+    file.send(vec![never("wanted")]).unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(!node.runtime.did("collected gone"), "the API server may list it");
+    api.send(vec![]).unwrap();
+    node.runtime.wait_for("collected gone").await;
+    assert!(begun.elapsed() < Duration::from_secs(25), "not after a minute");
     node.stop().await;
 }
 

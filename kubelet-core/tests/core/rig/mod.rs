@@ -11,12 +11,13 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use k8s_openapi::jiff::Timestamp;
 use kubelet_config::PodConfig;
 use kubelet_core::runtime::{
-    Container, ContainerState, ContainerStatus, PodStatus, PodSyncResult, Readiness, RuntimePod,
+    Container, ContainerState, ContainerStatus, GcPolicy, PodStatus, PodSyncResult, Readiness, RuntimePod,
     RuntimeStatus, Sandbox, SandboxState, SandboxStatus, SyncAction, SyncFailure,
 };
 use kubelet_core::{
     Clock, ContainerId, Error, Event, EventRecorder, Kubelet, KubeletBuilder, KubeletHandle, PodCache,
-    PodExt, PodKey, PodUid, ProbeOutcome, ProbeTarget, Prober, Result, Runtime, RuntimeReader, StreamSource,
+    PodExt, PodKey, PodStateProvider, PodUid, ProbeOutcome, ProbeTarget, Prober, Result, Runtime,
+    RuntimeReader, StreamSource,
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager, StatusManagerConfig};
@@ -178,6 +179,15 @@ impl Runtime for Pods {
             running.uid,
             grace.unwrap_or_default().as_secs()
         ));
+        Ok(())
+    }
+
+    async fn garbage_collect(&self, policy: &GcPolicy, pods: &dyn PodStateProvider) -> Result<()> {
+        let removable = |uid: &&PodUid| policy.all_sources_ready && pods.should_pod_content_be_removed(uid);
+        let garbage: Vec<PodUid> = self.pods.lock().keys().filter(removable).cloned().collect();
+        for uid in garbage {
+            self.note(format!("collected {uid}"));
+        }
         Ok(())
     }
 
