@@ -285,7 +285,8 @@ impl NodeAgentBuilder<OfContainers> {
     ///
     /// May be dropped at any time. Folders that it created stay.
     pub async fn build(self) -> Result<NodeAgent> {
-        compose::compose(self.parts).await
+        // On the heap, which is free again when the agent runs.
+        Box::pin(compose::compose(self.parts)).await
     }
 }
 
@@ -313,7 +314,8 @@ impl NodeAgentBuilder<OfPods> {
     ///
     /// May be dropped at any time. Folders that it created stay.
     pub async fn build(self) -> Result<NodeAgent> {
-        compose::compose(self.parts).await
+        // On the heap, which is free again when the agent runs.
+        Box::pin(compose::compose(self.parts)).await
     }
 }
 

@@ -207,7 +207,7 @@ impl Program {
         };
         let ended = tokio::select! {
             biased;
-            ended = self.run_until(build, shutdown.clone()) => ended,
+            ended = self.run_until(Box::pin(build), shutdown.clone()) => ended,
             ended = ends => ended,
         };
         #[cfg(feature = "otlp")]
@@ -238,7 +238,7 @@ impl Program {
             }
         };
         let contended = shutdown.clone();
-        let agent = async {
+        let agent = Box::pin(async {
             self.set_limits();
             match shutdown.run_until_cancelled(build).await {
                 Some(agent) => {
@@ -251,7 +251,7 @@ impl Program {
                 }
                 None => Ok(()),
             }
-        };
+        });
         let Some(lock) = lock else { return agent.await };
         let contended = || {
             tracing::info!("another agent wants the lock file");
