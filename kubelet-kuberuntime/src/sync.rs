@@ -330,8 +330,7 @@ impl CriRuntime {
                 return Err(Stop);
             }
         }
-        self.resize_pod(context.pod, context.sandbox_id, actions, result)
-            .await;
+        Box::pin(self.resize_pod(context.pod, context.sandbox_id, actions, result)).await;
         for container in pick(&spec.containers, &actions.containers_to_start) {
             self.start_and_record(context, &Start::new(Kind::Regular, container), result)
                 .await;
@@ -346,7 +345,8 @@ impl CriRuntime {
         start: &Start<'_>,
         result: &mut PodSyncResult,
     ) -> bool {
-        let failure = self.start_container(context, start).await.err();
+        // On the heap: most syncs start nothing.
+        let failure = Box::pin(self.start_container(context, start)).await.err();
         let started = failure.is_none();
         result.record(SyncAction::StartContainer, &start.container.name, failure);
         started

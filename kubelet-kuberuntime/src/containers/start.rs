@@ -193,7 +193,7 @@ impl CriRuntime {
         // The hook's output may be secret.
         events.warning("FailedPostStartHook", "PostStartHook failed");
         let id = self.container_id(&id);
-        let killed = self.kill_in_span(Kill {
+        let killed = Box::pin(self.kill_in_span(Kill {
             pod: Some(pod),
             id: &id,
             name: &container.name,
@@ -201,7 +201,7 @@ impl CriRuntime {
             reason: KillReason::FailedPostStartHook,
             grace_period: None,
             order: None,
-        });
+        }));
         if let Err(error) = killed.await {
             tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = container.name, error,
                 "cannot kill a container whose post-start hook failed");
