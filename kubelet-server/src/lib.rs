@@ -181,8 +181,8 @@
 //!
 //! # Limits
 //!
-//! [`Server`] bounds what clients use: 4,096 connections in all ([`Server::max_connections`]), 10 s for a TLS handshake, 90 s for the
-//! head of a request and for the next request, 1 MiB for a head, 250 requests at once on a connection of HTTP/2. A log is read in
+//! [`Server`] bounds what clients use: 4,096 connections in all ([`Server::max_connections`]), 10 s for a TLS handshake, 90 s from
+//! the end of a request to the whole head of the next one, 1 MiB for a head, 250 requests at once on a connection of HTTP/2. A log is read in
 //! pieces, as fast as its client takes them.
 //!
 //! # Features

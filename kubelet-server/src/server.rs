@@ -31,7 +31,8 @@ use crate::{Authentication, BoxError, Error, NodeApi, Sessions, TlsSettings};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long a connection may wait for its next request (`IdleTimeout` in `server.go`), and for the whole head of one.
+/// How long a connection may wait for the whole head of its next request (`IdleTimeout` in `server.go`). A request ends when hyper has
+/// its last bytes: a client may also take this long to read the last megabyte.
 const IDLE: Duration = Duration::from_secs(90);
 /// How often a client of HTTP/2 must show that it is alive.
 const PING: Duration = Duration::from_secs(30);

@@ -1,9 +1,10 @@
 //! Many simulated days of a node. Each seed draws its pods, the users' actions and the faults.
 //!
 //! By default: [`FOUND`], hours of storms and shortages, then [`SEEDS`] simulations of [`HOURS`]. In the profile `sim`, as in
-//! `.ci/run`, these are 80 hours and 1,000 days. In a debug build, which is five times as slow, they are the first few of them. `SIMULATION_SEEDS`, `SIMULATION_HOURS` and `SIMULATION_FIRST_SEED` change
-//! this. `SIMULATION_BUSY=1` leaves out the quiet time, so 24 times as much happens in a day; `SIMULATION_BUSY=2` is
-//! a storm all day, `SIMULATION_BUSY=3` one in which agents manage resources. `SIMULATION_SEED=17` runs one seed and prints its history. To run many seeds:
+//! `.ci/run`, these are 80 hours and 1,000 days. In a debug build, which is five times as slow, they are the first few of them.
+//! `SIMULATION_SEEDS`, `SIMULATION_HOURS` and `SIMULATION_FIRST_SEED` change this. `SIMULATION_BUSY=1` leaves out the quiet time, so
+//! 24 times as much happens in a day; `SIMULATION_BUSY=2` is a storm all day, `SIMULATION_BUSY=3` one in which agents manage resources.
+//! `SIMULATION_SEED=17` runs one seed and prints its history. To run many seeds:
 //!
 //! ```console
 //! $ SIMULATION_SEEDS=10000 cargo test --profile sim -p kubelet-testing --features simulation --test simulation_seeds -- --nocapture

@@ -27,7 +27,7 @@
 //!
 //! A container gets the pod's variables, the agent's `PATH`, and `HOSTNAME` if the pod has its own host name. It gets
 //! nothing else of the agent's environment, and does not inherit the signals that the agent ignores because it runs under `nohup` or
-//! in the background of a script. `/dev/termination-log` cannot be mounted, so `TERMINATION_LOG_PATH` has the
+//! in the background of a script: such a signal gets a handler that does nothing, which holds for all children of the process. `/dev/termination-log` cannot be mounted, so `TERMINATION_LOG_PATH` has the
 //! path of the file from which the kubelet reads the termination message.
 //!
 //! # Exec, attach and port-forward

@@ -2,8 +2,8 @@
 //!
 //! A process inherits the ignored signals of its parent. `nohup` ignores `SIGHUP` in what it starts, and a shell script ignores
 //! `SIGINT` and `SIGQUIT` in what it starts with `&`. A container of such an agent would ignore them, too: no Ctrl-C in
-//! `kubectl exec -it`, no stop with `STOPSIGNAL SIGQUIT`. A signal that is handled is not inherited. So each ignored signal gets
-//! a handler that does nothing.
+//! `kubectl exec -it`, no stop with `STOPSIGNAL SIGQUIT`. A signal that is handled is not inherited. So the signals that are ignored in
+//! this way get a handler that does nothing.
 
 use std::io;
 
