@@ -107,9 +107,11 @@ pub(crate) fn parse(
         thresholds.push((signal, value, Duration::ZERO));
     }
     let grace_periods = by_signal(soft_grace_period, GRACE, |_, text| {
-        let period = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
-        let period = Duration::try_from(period).map_err(|_| format!("{text:?} is negative"))?;
-        Ok(Some(period))
+        let period = text.parse::<GoDuration>().ok();
+        let period = period.and_then(|period| Duration::try_from(period).ok());
+        period
+            .map(Some)
+            .ok_or_else(|| format!("{text:?} is not a duration from 0 up"))
     })?;
     for (signal, value) in by_signal(soft, SOFT, threshold_value)? {
         let Some(grace_period) = grace_periods.get(&signal) else {
