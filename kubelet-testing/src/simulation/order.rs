@@ -22,7 +22,7 @@ struct Known {
     init: BTreeMap<PodUid, Vec<Init>>,
     /// Sandboxes whose pods are initialized: one of their regular containers was started.
     initialized: BTreeSet<String>,
-    /// Init containers that were done, each with its sandbox. Garbage collection may remove the instance that was.
+    /// Init containers that were done, each with its sandbox. Garbage collection may remove the instance that proves it.
     done: BTreeSet<(String, String)>,
     /// All of them, with their specs.
     pods: BTreeMap<PodUid, Arc<Pod>>,

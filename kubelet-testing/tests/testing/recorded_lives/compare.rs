@@ -97,8 +97,7 @@ pub(crate) fn differences(life: &Life, lived: &Lived) -> Vec<String> {
 struct Calls {
     /// All others in order; concurrent stops are ordered by name, and a failed one that was retried counts once.
     order: Vec<String>,
-    /// The removals in order. They run concurrently with everything else. Two parts of the agent do them, and the second to remove a
-    /// container finds none.
+    /// The removals in order. They run concurrently with everything else, and two parts of the agent do them.
     removals: Vec<String>,
     /// Each one once.
     probes: BTreeSet<String>,
@@ -110,8 +109,7 @@ impl Calls {
         let mut failed = false;
         for (line, fails) in calls {
             if line.starts_with("RemoveContainer") {
-                let finds_none = line == "RemoveContainer";
-                if !finds_none && !removals.contains(&line) {
+                if !removals.contains(&line) {
                     removals.push(line);
                 }
             } else if line.starts_with("ExecSync") && line.contains("timeout=") {

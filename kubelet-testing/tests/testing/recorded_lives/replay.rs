@@ -19,7 +19,7 @@ use kubelet_core::{
     ProbeResultCache, ProbeTarget, Prober, VolumeManager, annotations,
 };
 use kubelet_cri::Code;
-use kubelet_cri::v1::{ExecSyncRequest, StopContainerRequest};
+use kubelet_cri::v1::{ExecSyncRequest, RemoveContainerRequest, StopContainerRequest};
 use kubelet_cri::verbs::ErrorClass;
 use kubelet_kuberuntime::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::GenericPleg;
@@ -201,18 +201,27 @@ pub(crate) async fn live(life: &Life) -> Lived {
     shutdown.cancel();
     running.await.unwrap().unwrap();
 
-    let calls = runtime.calls().all();
+    let (calls, mut removed) = (runtime.calls().all(), BTreeMap::new());
     Lived {
-        calls: calls.iter().map(lived).collect(),
+        calls: calls.iter().map(|call| lived(call, &mut removed)).collect(),
         events: recorder.all(),
     }
 }
 
-fn lived(call: &kubelet_testing::memory_cri::CriCall) -> LivedCall {
+/// `removed` has the name of each container that was removed, by its id: the runtime no longer knows it at a second removal.
+fn lived(
+    call: &kubelet_testing::memory_cri::CriCall,
+    removed: &mut BTreeMap<String, Option<String>>,
+) -> LivedCall {
     let about = call.about.to_string();
-    let container = about
+    let mut container = about
         .split_once('/')
         .map(|(_, container)| container.replace('#', "/"));
+    if let Some(removal) = call.request::<RemoveContainerRequest>() {
+        let known = removed.entry(removal.container_id.clone()).or_default();
+        container = container.or_else(|| known.clone());
+        known.clone_from(&container);
+    }
     let exec = call.request::<ExecSyncRequest>();
     let stop = call.request::<StopContainerRequest>();
     LivedCall {
