@@ -83,6 +83,8 @@ mod memory_mounter;
 mod memory_runtime;
 mod pod_builder;
 mod run;
+#[cfg(any(feature = "csi", feature = "devices", feature = "dra"))]
+mod served_plugin;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod status_builder;

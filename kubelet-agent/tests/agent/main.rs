@@ -13,6 +13,7 @@ mod exclusive_cpus;
 mod handle;
 #[cfg(feature = "resources")]
 mod held_resources;
+mod log_links;
 mod node_events;
 #[cfg(feature = "api")]
 mod own_api_server;

@@ -23,7 +23,7 @@ pub struct CpuUsage {
     pub psi: PsiStats,
 }
 
-/// Throttling by the completely fair scheduler (`info.CpuCFS`).
+/// Throttling by the completely fair scheduler (`info.CpuCFS`). Of a cgroup v1 without a quota it is not read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cfs {
     /// The number of periods that have passed.

@@ -1,34 +1,26 @@
 //! Serves a device plugin on a unix socket, and registers it with a node.
 
-use std::convert::Infallible;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 
-use async_trait::async_trait;
 use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use kubelet_plugins::v1 as registration;
-use kubelet_plugins::v1::registration_server::{Registration, RegistrationServer};
+use hyper_util::rt::TokioIo;
+use kubelet_plugins::v1::PluginInfo;
 use kubelet_resources::devices::v1beta1::RegisterRequest;
 use kubelet_resources::devices::v1beta1::device_plugin_server::DevicePluginServer;
 use kubelet_resources::devices::v1beta1::registration_client::RegistrationClient;
-use tokio::net::{UnixListener, UnixStream};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio::net::UnixStream;
+use tonic::Status;
 use tonic::codegen::{Service as _, http};
-use tonic::{Request, Response, Status};
 
 use super::{DevicePluginService, MemoryDevicePlugin};
+use crate::served_plugin::{Answering, Routes, ServedPlugin};
 
 /// A device plugin that is served on a socket. When it is stopped or dropped, or crashes, its socket goes and its connections break.
 pub struct ServedDevicePlugin {
     service: DevicePluginService,
     socket: PathBuf,
-    tasks: TaskTracker,
-    stop: CancellationToken,
+    plugin: ServedPlugin,
 }
 
 impl MemoryDevicePlugin {
@@ -39,34 +31,19 @@ impl MemoryDevicePlugin {
     /// If the socket cannot be created.
     pub fn serve(&self, socket: &Path) -> io::Result<ServedDevicePlugin> {
         let service = self.service();
-        let stop = service.dies.child_token();
-        let tasks = TaskTracker::new();
-        let listener = UnixListener::bind(socket)?;
-        let services = Services {
-            plugin: DevicePluginServer::new(service.clone()),
-            registration: RegistrationServer::new(Registrar {
-                resource: self.resource().to_owned(),
-            }),
+        let mut plugin = ServedPlugin::new(service.dies.child_token());
+        let info = PluginInfo {
+            r#type: kubelet_plugins::DEVICE_PLUGIN.to_owned(),
+            name: self.resource().to_owned(),
+            endpoint: String::new(),
+            supported_versions: vec!["v1beta1".to_owned()],
         };
-        let (stopped, connections, path) = (stop.clone(), tasks.clone(), socket.to_owned());
-        tasks.spawn(async move {
-            while let Some(Ok((stream, _))) = stopped.run_until_cancelled(listener.accept()).await {
-                let connection = http2::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), services.clone());
-                let stopped = stopped.clone();
-                connections.spawn(async move {
-                    let _ = stopped.run_until_cancelled(connection).await;
-                });
-            }
-            drop(listener);
-            let _ = fs::remove_file(path);
-        });
-        tasks.close();
+        let services = Services(DevicePluginServer::new(service.clone()));
+        plugin.listen(socket, services, Some(info))?;
         Ok(ServedDevicePlugin {
             service,
             socket: socket.to_owned(),
-            tasks,
-            stop,
+            plugin,
         })
     }
 }
@@ -100,62 +77,15 @@ impl ServedDevicePlugin {
 
     /// Removes the socket and breaks the connections.
     pub async fn stop(self) {
-        self.stop.cancel();
-        self.tasks.wait().await;
-    }
-}
-
-impl Drop for ServedDevicePlugin {
-    fn drop(&mut self) {
-        self.stop.cancel();
+        self.plugin.stop().await;
     }
 }
 
 #[derive(Clone)]
-struct Services {
-    plugin: DevicePluginServer<DevicePluginService>,
-    registration: RegistrationServer<Registrar>,
-}
+struct Services(DevicePluginServer<DevicePluginService>);
 
-type Answer = http::Response<tonic::body::Body>;
-
-impl hyper::service::Service<http::Request<Incoming>> for Services {
-    type Response = Answer;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
-
-    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        match request.uri().path().starts_with("/pluginregistration.") {
-            true => self.registration.clone().call(request),
-            false => self.plugin.clone().call(request),
-        }
-    }
-}
-
-/// The registration that the plugin watcher calls.
-#[derive(Clone)]
-struct Registrar {
-    resource: String,
-}
-
-#[async_trait]
-impl Registration for Registrar {
-    async fn get_info(
-        &self,
-        _: Request<registration::InfoRequest>,
-    ) -> Result<Response<registration::PluginInfo>, Status> {
-        Ok(Response::new(registration::PluginInfo {
-            r#type: kubelet_plugins::DEVICE_PLUGIN.to_owned(),
-            name: self.resource.clone(),
-            endpoint: String::new(),
-            supported_versions: vec!["v1beta1".to_owned()],
-        }))
-    }
-
-    async fn notify_registration_status(
-        &self,
-        _: Request<registration::RegistrationStatus>,
-    ) -> Result<Response<registration::RegistrationStatusResponse>, Status> {
-        Ok(Response::new(registration::RegistrationStatusResponse {}))
+impl Routes for Services {
+    fn route(&self, request: http::Request<Incoming>) -> Answering {
+        self.0.clone().call(request)
     }
 }

@@ -1,20 +1,12 @@
 //! Serves a driver and its registration on unix sockets.
 
-use std::convert::Infallible;
-use std::fs;
-use std::future::Future;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::path::Path;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use hyper::body::Incoming;
-use hyper::rt::Executor;
-use hyper::server::conn::http2;
-use hyper_util::rt::TokioIo;
-use kubelet_plugins::v1 as registration;
-use kubelet_plugins::v1::registration_server::{Registration, RegistrationServer};
+use kubelet_plugins::v1::PluginInfo;
 use kubelet_resources::dra::DriverPlugin;
 use kubelet_resources::dra::health_v1alpha1::dra_resource_health_server::{
     DraResourceHealth, DraResourceHealthServer,
@@ -26,36 +18,25 @@ use kubelet_resources::dra::v1::{
     NodeUnprepareResourcesResponse,
 };
 use kubelet_resources::dra::v1beta1::dra_plugin_server as v1beta1_server;
-use tokio::net::UnixListener;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tonic::codegen::{Service as _, http};
 use tonic::{Request, Response, Status};
 
 use super::MemoryDra;
+use crate::served_plugin::{Answering, Routes, ServedPlugin};
 
 /// A driver that is served. When it is stopped or dropped, its sockets go and its connections break; the driver keeps what is
 /// prepared, and can be served again.
 pub struct ServedDra {
     driver: MemoryDra,
-    sockets: Vec<PathBuf>,
-    dies: CancellationToken,
-    tasks: TaskTracker,
-    registered: watch::Sender<Option<Result<(), String>>>,
+    plugin: ServedPlugin,
 }
 
 impl ServedDra {
     pub(super) fn start(driver: MemoryDra, socket: &Path) -> io::Result<Self> {
-        let mut served = Self {
-            driver,
-            sockets: Vec::new(),
-            dies: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            registered: watch::Sender::new(None),
-        };
-        served.listen(socket, None)?;
-        Ok(served)
+        let mut plugin = ServedPlugin::new(CancellationToken::new());
+        plugin.listen(socket, Services::new(&driver), None)?;
+        Ok(Self { driver, plugin })
     }
 
     /// Also serves the registration of the driver on this socket, below a kubelet's `plugins_registry`. Versions are
@@ -65,16 +46,14 @@ impl ServedDra {
     ///
     /// If the socket cannot be created.
     pub fn register(&mut self, socket: &Path, versions: &[&str]) -> io::Result<()> {
-        let registrar = Registrar {
-            info: registration::PluginInfo {
-                r#type: kubelet_plugins::DRA_PLUGIN.to_owned(),
-                name: self.driver.name().to_owned(),
-                endpoint: self.sockets[0].display().to_string(),
-                supported_versions: versions.iter().map(ToString::to_string).collect(),
-            },
-            registered: self.registered.clone(),
+        let info = PluginInfo {
+            r#type: kubelet_plugins::DRA_PLUGIN.to_owned(),
+            name: self.driver.name().to_owned(),
+            endpoint: self.plugin.socket().display().to_string(),
+            supported_versions: versions.iter().map(ToString::to_string).collect(),
         };
-        self.listen(socket, Some(registrar))
+        self.plugin
+            .listen(socket, Services::new(&self.driver), Some(info))
     }
 
     /// Waits until the agent has sent how the registration ended, and returns that. Cancel safe.
@@ -83,77 +62,12 @@ impl ServedDra {
     ///
     /// The agent's message, if it refused the driver.
     pub async fn registered(&self) -> Result<(), String> {
-        let mut receiver = self.registered.subscribe();
-        let status = receiver.wait_for(Option::is_some).await;
-        status
-            .map_err(|error| error.to_string())?
-            .clone()
-            .unwrap_or(Ok(()))
+        self.plugin.registered().await
     }
 
     /// Removes the sockets and breaks the connections.
     pub async fn stop(self) {
-        self.dies.cancel();
-        self.tasks.wait().await;
-    }
-
-    fn listen(&mut self, socket: &Path, registrar: Option<Registrar>) -> io::Result<()> {
-        let listener = UnixListener::bind(socket)?;
-        self.sockets.push(socket.to_owned());
-        let service = Service(self.driver.clone());
-        let services = Services {
-            v1: v1_server::DraPluginServer::new(service.clone()),
-            v1beta1: v1beta1_server::DraPluginServer::new(service.clone()),
-            health: DraResourceHealthServer::new(service),
-            registration: registrar.map(RegistrationServer::new),
-        };
-        let (dies, tasks) = (self.dies.clone(), self.tasks.clone());
-        let socket = socket.to_owned();
-        self.tasks.close();
-        let executor = Connections {
-            dies: dies.clone(),
-            tasks: tasks.clone(),
-        };
-        tasks.spawn(async move {
-            loop {
-                let accepted = tokio::select! {
-                    biased;
-                    () = dies.cancelled() => break,
-                    accepted = listener.accept() => accepted,
-                };
-                let Ok((stream, _)) = accepted else { break };
-                let connection = http2::Builder::new(executor.clone())
-                    .serve_connection(TokioIo::new(stream), services.clone());
-                executor.execute(async move {
-                    let _ = connection.await;
-                });
-            }
-            drop(listener);
-            let _ = fs::remove_file(socket);
-        });
-        Ok(())
-    }
-}
-
-impl Drop for ServedDra {
-    fn drop(&mut self) {
-        self.dies.cancel();
-    }
-}
-
-/// Runs connections and calls until the driver is stopped.
-#[derive(Clone)]
-struct Connections {
-    dies: CancellationToken,
-    tasks: TaskTracker,
-}
-
-impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Connections {
-    fn execute(&self, task: F) {
-        let dies = self.dies.clone();
-        self.tasks.spawn(async move {
-            let _ = dies.run_until_cancelled_owned(task).await;
-        });
+        self.plugin.stop().await;
     }
 }
 
@@ -162,29 +76,28 @@ struct Services {
     v1: v1_server::DraPluginServer<Service>,
     v1beta1: v1beta1_server::DraPluginServer<Service>,
     health: DraResourceHealthServer<Service>,
-    registration: Option<RegistrationServer<Registrar>>,
 }
 
-type Answer = http::Response<tonic::body::Body>;
+impl Services {
+    fn new(driver: &MemoryDra) -> Self {
+        let service = Service(driver.clone());
+        Self {
+            v1: v1_server::DraPluginServer::new(service.clone()),
+            v1beta1: v1beta1_server::DraPluginServer::new(service.clone()),
+            health: DraResourceHealthServer::new(service),
+        }
+    }
+}
 
-impl hyper::service::Service<http::Request<Incoming>> for Services {
-    type Response = Answer;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
-
-    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+impl Routes for Services {
+    fn route(&self, request: http::Request<Incoming>) -> Answering {
         let path = request.uri().path();
         if path.starts_with("/k8s.io.kubelet.pkg.apis.dra.v1beta1.") {
             return self.v1beta1.clone().call(request);
         }
-        if path.starts_with("/v1alpha1.DRAResourceHealth/") {
-            return self.health.clone().call(request);
-        }
-        match &self.registration {
-            Some(registration) if path.starts_with("/pluginregistration.") => {
-                registration.clone().call(request)
-            }
-            _ => self.v1.clone().call(request),
+        match path.starts_with("/v1alpha1.DRAResourceHealth/") {
+            true => self.health.clone().call(request),
+            false => self.v1.clone().call(request),
         }
     }
 }
@@ -235,33 +148,5 @@ impl DraResourceHealth for Service {
         _: Request<NodeWatchResourcesRequest>,
     ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
         self.0.watch_health().await.map(Response::new)
-    }
-}
-
-#[derive(Clone)]
-struct Registrar {
-    info: registration::PluginInfo,
-    registered: watch::Sender<Option<Result<(), String>>>,
-}
-
-#[async_trait]
-impl Registration for Registrar {
-    async fn get_info(
-        &self,
-        _: Request<registration::InfoRequest>,
-    ) -> Result<Response<registration::PluginInfo>, Status> {
-        Ok(Response::new(self.info.clone()))
-    }
-
-    async fn notify_registration_status(
-        &self,
-        request: Request<registration::RegistrationStatus>,
-    ) -> Result<Response<registration::RegistrationStatusResponse>, Status> {
-        let status = request.into_inner();
-        self.registered.send_replace(Some(match status.plugin_registered {
-            true => Ok(()),
-            false => Err(status.error),
-        }));
-        Ok(Response::new(registration::RegistrationStatusResponse {}))
     }
 }

@@ -106,7 +106,7 @@ impl Cgroups for CgroupsV1 {
         };
         if let Some(path) = at("cpu", spec.cpu.is_some()) {
             files.open(path);
-            read_cpu(&mut files, &mut usage.cpu)?;
+            read_cpu(&mut files, spec.cpu, &mut usage.cpu)?;
         }
         if let Some(path) = at("cpuacct", spec.cpu.is_some()) {
             files.open(path);
@@ -166,7 +166,7 @@ impl Cgroups for CgroupsV1 {
                 false => CpuSpec::default(),
             });
             if all {
-                read_cpu(&mut files, &mut usage.cpu)?;
+                read_cpu(&mut files, spec.cpu, &mut usage.cpu)?;
             }
             if all || with_processes {
                 read.processes = read_processes(&mut files)?;
@@ -393,7 +393,11 @@ fn read_oom_kills(files: &mut Folder) -> Result<u64> {
     Ok(kills)
 }
 
-fn read_cpu(files: &mut Folder, cpu: &mut CpuUsage) -> Result<()> {
+/// Without a quota nothing is throttled, and what was throttled before is not shown.
+fn read_cpu(files: &mut Folder, spec: Option<CpuSpec>, cpu: &mut CpuUsage) -> Result<()> {
+    if spec.is_none_or(|spec| spec.quota == 0) {
+        return Ok(());
+    }
     let read = files.numbers("cpu.stat", |key, value| match key {
         "nr_periods" => cpu.cfs.periods = value,
         "nr_throttled" => cpu.cfs.throttled_periods = value,
