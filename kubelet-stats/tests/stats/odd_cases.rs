@@ -204,6 +204,26 @@ async fn a_cgroup_vanishes_while_it_is_read() {
     }
 }
 
+#[test]
+fn throttling_is_read_if_there_is_a_quota() {
+    let (tree, name) = (node(), "/kubepods/poda/1");
+    let cgroups = CgroupsV1::below(&tree.path("sys/fs/cgroup"), None);
+    let write = |file: &str, text: &str| tree.write(&format!("sys/fs/cgroup/cpu{name}/{file}"), text);
+    write("cpu.stat", "nr_periods 5\nnr_throttled 2\nthrottled_time 7\n");
+    for (quota, periods) in [("-1\n", 0), ("10000\n", 5)] {
+        write("cpu.cfs_quota_us", quota);
+        let read = cgroups.read(name, Detail::All).unwrap();
+        assert_eq!(read.usage.cpu.cfs.periods, periods, "{quota}");
+        let usage = cgroups.usage(name, &read.spec).unwrap();
+        assert_eq!(usage.cpu.cfs.periods, periods, "{quota}");
+    }
+    // The folder is missed even if no file in it is needed.
+    write("cpu.cfs_quota_us", "-1\n");
+    let spec = cgroups.spec(name).unwrap();
+    tree.remove(&format!("sys/fs/cgroup/cpu{name}"));
+    assert!(cgroups.usage(name, &spec).unwrap_err().is_gone());
+}
+
 #[tokio::test]
 async fn a_cgroup_that_is_being_removed_is_not_shown_with_less() {
     let tree = node();

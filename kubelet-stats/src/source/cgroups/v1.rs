@@ -105,7 +105,9 @@ impl Cgroups for CgroupsV1 {
             Some(folder(root, name))
         };
         if let Some(path) = at("cpu", spec.cpu.is_some()) {
-            files.open(path);
+            if !files.open(path) {
+                return Err(missing(files.path().to_owned()));
+            }
             read_cpu(&mut files, spec.cpu, &mut usage.cpu)?;
         }
         if let Some(path) = at("cpuacct", spec.cpu.is_some()) {
