@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use tonic::codegen::{Service as _, http};
 use tonic::{Request, Response, Status};
 
-/// The answer of a gRPC service to a request.
+/// Resolves to the answer of a gRPC service.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
 
 type Answer = http::Response<tonic::body::Body>;
@@ -32,37 +32,59 @@ pub(crate) trait Routes: Clone + Send + Sync + 'static {
     fn route(&self, request: http::Request<Incoming>) -> Answering;
 }
 
-/// The sockets of one plugin. When they are stopped or dropped, they go and their connections break.
+/// A plugin that is served. When it is stopped or dropped, its sockets go and its connections break.
 pub(crate) struct ServedPlugin {
     dies: CancellationToken,
-    /// The first socket.
-    socket: Option<PathBuf>,
+    socket: PathBuf,
     tasks: TaskTracker,
     registered: watch::Sender<Option<Result<(), String>>>,
 }
 
 impl ServedPlugin {
-    /// Without a socket yet. `dies` breaks all connections.
-    pub(crate) fn new(dies: CancellationToken) -> Self {
+    /// Serves a plugin on this socket until `dies` is cancelled; with `info`, also its registration.
+    pub(crate) fn start<R: Routes>(
+        dies: CancellationToken,
+        socket: &Path,
+        plugin: R,
+        info: Option<registration::PluginInfo>,
+    ) -> io::Result<Self> {
         let tasks = TaskTracker::new();
         tasks.close();
-        Self {
+        let served = Self {
             dies,
-            socket: None,
+            socket: socket.to_owned(),
             tasks,
             registered: watch::Sender::new(None),
-        }
+        };
+        served.listen(socket, plugin, info)?;
+        Ok(served)
     }
 
-    /// Serves the plugin on one more socket; with `info`, also its registration.
-    pub(crate) fn listen<R: Routes>(
-        &mut self,
+    /// Serves the plugin and its registration on one more socket. The agent then connects to the first one.
+    pub(crate) fn register<R: Routes>(
+        &self,
+        socket: &Path,
+        plugin: R,
+        kind: &str,
+        name: &str,
+        versions: &[&str],
+    ) -> io::Result<()> {
+        let info = registration::PluginInfo {
+            r#type: kind.to_owned(),
+            name: name.to_owned(),
+            endpoint: self.socket.display().to_string(),
+            supported_versions: versions.iter().map(ToString::to_string).collect(),
+        };
+        self.listen(socket, plugin, Some(info))
+    }
+
+    fn listen<R: Routes>(
+        &self,
         socket: &Path,
         plugin: R,
         info: Option<registration::PluginInfo>,
     ) -> io::Result<()> {
         let listener = UnixListener::bind(socket)?;
-        self.socket.get_or_insert_with(|| socket.to_owned());
         let registrar = info.map(|info| Registrar {
             info,
             registered: self.registered.clone(),
@@ -90,9 +112,10 @@ impl ServedPlugin {
         Ok(())
     }
 
-    /// The first socket, where the plugin itself is served.
+    /// The socket that it was started on.
+    #[cfg(feature = "devices")]
     pub(crate) fn socket(&self) -> &Path {
-        self.socket.as_deref().unwrap_or(Path::new(""))
+        &self.socket
     }
 
     /// Waits until the agent has sent how the registration ended, and returns that. Cancel safe.

@@ -4,7 +4,6 @@ use std::io;
 use std::path::Path;
 
 use hyper::body::Incoming;
-use kubelet_plugins::v1::PluginInfo;
 use kubelet_volume::csi::v1::identity_server::IdentityServer;
 use kubelet_volume::csi::v1::node_server::NodeServer;
 use tokio_util::sync::CancellationToken;
@@ -28,8 +27,7 @@ impl ServedCsi {
             driver,
             dies: dies.clone(),
         };
-        let mut plugin = ServedPlugin::new(dies);
-        plugin.listen(socket, Services::new(&service), None)?;
+        let plugin = ServedPlugin::start(dies, socket, Services::new(&service), None)?;
         Ok(Self { service, plugin })
     }
 
@@ -39,14 +37,9 @@ impl ServedCsi {
     ///
     /// If the socket cannot be created.
     pub fn register(&mut self, socket: &Path, versions: &[&str]) -> io::Result<()> {
-        let info = PluginInfo {
-            r#type: kubelet_plugins::CSI_PLUGIN.to_owned(),
-            name: self.service.driver.name().to_owned(),
-            endpoint: self.plugin.socket().display().to_string(),
-            supported_versions: versions.iter().map(ToString::to_string).collect(),
-        };
+        let (services, name) = (Services::new(&self.service), self.service.driver.name());
         self.plugin
-            .listen(socket, Services::new(&self.service), Some(info))
+            .register(socket, services, kubelet_plugins::CSI_PLUGIN, name, versions)
     }
 
     /// Waits until the agent has sent how the registration ended, and returns that. Cancel safe.

@@ -1,7 +1,7 @@
 //! Serves a device plugin on a unix socket, and registers it with a node.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -19,7 +19,6 @@ use crate::served_plugin::{Answering, Routes, ServedPlugin};
 /// A device plugin that is served on a socket. When it is stopped or dropped, or crashes, its socket goes and its connections break.
 pub struct ServedDevicePlugin {
     service: DevicePluginService,
-    socket: PathBuf,
     plugin: ServedPlugin,
 }
 
@@ -31,7 +30,6 @@ impl MemoryDevicePlugin {
     /// If the socket cannot be created.
     pub fn serve(&self, socket: &Path) -> io::Result<ServedDevicePlugin> {
         let service = self.service();
-        let mut plugin = ServedPlugin::new(service.dies.child_token());
         let info = PluginInfo {
             r#type: kubelet_plugins::DEVICE_PLUGIN.to_owned(),
             name: self.resource().to_owned(),
@@ -39,12 +37,8 @@ impl MemoryDevicePlugin {
             supported_versions: vec!["v1beta1".to_owned()],
         };
         let services = Services(DevicePluginServer::new(service.clone()));
-        plugin.listen(socket, services, Some(info))?;
-        Ok(ServedDevicePlugin {
-            service,
-            socket: socket.to_owned(),
-            plugin,
-        })
+        let plugin = ServedPlugin::start(service.dies.child_token(), socket, services, Some(info))?;
+        Ok(ServedDevicePlugin { service, plugin })
     }
 }
 
@@ -65,7 +59,7 @@ impl ServedDevicePlugin {
         let endpoint = tonic::transport::Endpoint::from_static("http://localhost");
         let channel = endpoint.connect_with_connector(connector).await;
         let mut client = RegistrationClient::new(channel.map_err(|error| unavailable(&error))?);
-        let name = self.socket.file_name().unwrap_or_default();
+        let name = self.plugin.socket().file_name().unwrap_or_default();
         let request = RegisterRequest {
             version: version.to_owned(),
             endpoint: name.to_string_lossy().into_owned(),

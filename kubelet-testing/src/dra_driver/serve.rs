@@ -6,7 +6,6 @@ use std::path::Path;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use hyper::body::Incoming;
-use kubelet_plugins::v1::PluginInfo;
 use kubelet_resources::dra::DriverPlugin;
 use kubelet_resources::dra::health_v1alpha1::dra_resource_health_server::{
     DraResourceHealth, DraResourceHealthServer,
@@ -34,8 +33,7 @@ pub struct ServedDra {
 
 impl ServedDra {
     pub(super) fn start(driver: MemoryDra, socket: &Path) -> io::Result<Self> {
-        let mut plugin = ServedPlugin::new(CancellationToken::new());
-        plugin.listen(socket, Services::new(&driver), None)?;
+        let plugin = ServedPlugin::start(CancellationToken::new(), socket, Services::new(&driver), None)?;
         Ok(Self { driver, plugin })
     }
 
@@ -46,14 +44,9 @@ impl ServedDra {
     ///
     /// If the socket cannot be created.
     pub fn register(&mut self, socket: &Path, versions: &[&str]) -> io::Result<()> {
-        let info = PluginInfo {
-            r#type: kubelet_plugins::DRA_PLUGIN.to_owned(),
-            name: self.driver.name().to_owned(),
-            endpoint: self.plugin.socket().display().to_string(),
-            supported_versions: versions.iter().map(ToString::to_string).collect(),
-        };
+        let (services, name) = (Services::new(&self.driver), self.driver.name());
         self.plugin
-            .listen(socket, Services::new(&self.driver), Some(info))
+            .register(socket, services, kubelet_plugins::DRA_PLUGIN, name, versions)
     }
 
     /// Waits until the agent has sent how the registration ended, and returns that. Cancel safe.
