@@ -17,7 +17,9 @@ pub(crate) fn clock() -> Clock {
     Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap())
 }
 
-fn source(pods: Vec<Arc<Pod>>) -> StreamSource<impl futures::Stream<Item = Vec<Arc<Pod>>> + Send + 'static> {
+pub(crate) fn source(
+    pods: Vec<Arc<Pod>>,
+) -> StreamSource<impl futures::Stream<Item = Vec<Arc<Pod>>> + Send + 'static> {
     StreamSource::new("test", stream::iter([pods]).chain(stream::pending()))
 }
 

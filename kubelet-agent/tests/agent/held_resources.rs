@@ -2,24 +2,22 @@
 
 use std::sync::Arc;
 
-use futures::stream::{self, StreamExt as _};
 use kubelet_agent::{NodeAgent, Settings};
-use kubelet_core::{Error, PodExt, PodKey, StreamSource};
+use kubelet_core::{Error, PodExt, PodKey};
 use kubelet_resources::{KubeletPods, NodePods};
 use kubelet_testing::{MemoryCri, RuntimeStatusBuilder};
 use tokio::time::Instant;
 
-use crate::handle::clock;
+use crate::handle::{clock, source};
 
 /// Pods that were deleted or rejected while no agent ran.
 #[tokio::test]
 async fn a_pod_that_only_the_runtime_knows_holds_the_resources_of_its_containers() {
     let folder = tempfile::tempdir().unwrap();
     let cri = Arc::new(MemoryCri::new(clock()));
-    let no_pods = StreamSource::new("none", stream::iter([Vec::new()]).chain(stream::pending()));
     let agent = NodeAgent::builder(Settings::new(folder.path()))
         .services(cri.clone(), cri)
-        .source(no_pods)
+        .source(source(Vec::new()))
         .build()
         .await
         .unwrap();

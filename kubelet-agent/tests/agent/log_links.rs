@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use futures::stream::{self, StreamExt as _};
 use kubelet_agent::{NodeAgent, Settings};
-use kubelet_core::{Disk, StreamSource};
+use kubelet_core::Disk;
 use kubelet_testing::{MemoryCri, PodBuilder, eventually};
 use tokio_util::sync::CancellationToken;
 
-use crate::handle::clock;
+use crate::handle::{clock, source};
 
 #[tokio::test(start_paused = true)]
 async fn a_container_has_a_link_to_its_log() {
@@ -21,10 +20,7 @@ async fn a_container_has_a_link_to_its_log() {
     let web = PodBuilder::new("web").container("main", "nginx", |c| c).build();
     let agent = NodeAgent::builder(settings)
         .services(cri.clone(), cri)
-        .source(StreamSource::new(
-            "test",
-            stream::iter([vec![web]]).chain(stream::pending()),
-        ))
+        .source(source(vec![web]))
         .clock(clock())
         .disk(Disk::inline())
         .build()

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use futures::stream::{self, StreamExt as _};
 use kubelet_agent::{AgentEvent, NodeAgent, Settings};
-use kubelet_core::{Disk, Event, EventRecorder, EventType, NodeEventRecorder, StreamSource};
+use kubelet_core::{Disk, Event, EventRecorder, EventType, NodeEventRecorder};
 use kubelet_cri::Code;
 use kubelet_testing::memory_cri::{Call, MemoryCri};
 use kubelet_testing::{MemoryRuntime, eventually};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::handle::clock;
+use crate::handle::{clock, source};
 
 /// Keeps the events about the node.
 #[derive(Default)]
@@ -58,10 +57,9 @@ async fn garbage_that_cannot_be_collected_and_search_domains_without_room_have_e
     settings.configuration.cluster_domain = "cluster.local".to_owned();
 
     let (runtime, events) = (Arc::new(MemoryCri::new(clock())), Arc::new(NodeEvents::default()));
-    let none = StreamSource::new("test", stream::iter([Vec::new()]).chain(stream::pending()));
     let agent = NodeAgent::builder(settings)
         .services(runtime.clone(), runtime.clone())
-        .source(none)
+        .source(source(Vec::new()))
         .events(events.clone())
         .clock(clock())
         .disk(Disk::inline())
