@@ -61,6 +61,7 @@ impl ServedPlugin {
     }
 
     /// Serves the plugin and its registration on one more socket. The agent then connects to the first one.
+    #[cfg(any(feature = "csi", feature = "dra"))]
     pub(crate) fn register<R: Routes>(
         &self,
         socket: &Path,
@@ -119,6 +120,7 @@ impl ServedPlugin {
     }
 
     /// Waits until the agent has sent how the registration ended, and returns that. Cancel safe.
+    #[cfg(any(feature = "csi", feature = "dra"))]
     pub(crate) async fn registered(&self) -> Result<(), String> {
         let mut receiver = self.registered.subscribe();
         let status = receiver.wait_for(Option::is_some).await;
@@ -129,6 +131,7 @@ impl ServedPlugin {
     }
 
     /// Returns when the plugin has died, or was stopped. Cancel safe.
+    #[cfg(feature = "csi")]
     pub(crate) async fn died(&self) {
         self.dies.cancelled().await;
         self.tasks.wait().await;
