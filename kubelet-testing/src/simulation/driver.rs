@@ -119,6 +119,8 @@ pub(super) enum Act {
     EndShortage(usize),
     ShutDown,
     ChangeDevices,
+    /// The driver of claims on this node serves again.
+    ServeClaims(usize),
 }
 
 impl Driver {
@@ -386,6 +388,11 @@ impl Driver {
             Act::EndShortage(number) => self.end_shortage(number),
             Act::ShutDown => self.shut_a_host_down().await,
             Act::ChangeDevices => self.change_devices(),
+            Act::ServeClaims(number) => {
+                if let Some(machine) = &self.nodes[number].machine {
+                    machine.serve_claims(true);
+                }
+            }
         }
         self.plan_again(act);
     }
@@ -412,7 +419,8 @@ impl Driver {
             | Act::PutBack(..)
             | Act::StartAgent(_)
             | Act::EndTrouble(_)
-            | Act::EndShortage(_) => None,
+            | Act::EndShortage(_)
+            | Act::ServeClaims(_) => None,
         };
         if let Some(every) = every {
             self.plan(act, every);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::Code;
 
 use super::host::SimulatedMachine;
@@ -9,12 +10,14 @@ use crate::device_plugin::{DevicePluginFault, DevicePluginMethod, DevicePluginTr
 use crate::dra_driver::{DraFault, DraMethod, DraTrouble};
 use crate::memory_cri::hash;
 use crate::simulation::FaultPlan;
-use crate::simulation::driver::Driver;
+use crate::simulation::driver::{Act, Driver};
 
 /// How many kinds of faults a plugin has.
 const KINDS: f64 = 4.0;
 /// How long a call to a plugin may be slow.
 const SLOW: Duration = Duration::from_secs(3);
+/// How long the driver of claims is away when it restarts.
+const AWAY: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(1200)];
 
 impl SimulatedMachine {
     /// This fraction of the calls to its plugins fails, and agents crash at this fraction of writes of their state files.
@@ -76,7 +79,7 @@ impl SimulatedMachine {
 }
 
 impl Driver {
-    /// A device fails or works again, or a plugin restarts.
+    /// A device fails or works again, or a plugin or the driver of claims restarts.
     pub(in crate::simulation) fn change_devices(&mut self) {
         let Some(number) = self.any_number() else { return };
         let (Some(machine), name) = (
@@ -93,10 +96,12 @@ impl Driver {
                 plugin.crash();
             }
             1 => {
-                let serves = self.rng.bool();
-                let what = if serves { "serves again" } else { "is stopped" };
-                self.journal.note(format!("{name} the driver of claims {what}"));
-                machine.serve_claims(serves);
+                // A driver is a pod of a DaemonSet: something starts it again, in quiet time, too.
+                let length = AWAY[self.rng.usize(..AWAY.len())];
+                self.journal
+                    .note(format!("{name} the driver of claims is away for {length:?}"));
+                machine.serve_claims(false);
+                self.plan_at(Act::ServeClaims(number), Instant::now() + length);
             }
             what => {
                 let ids = plugin.device_ids();

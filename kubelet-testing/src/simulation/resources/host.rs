@@ -95,7 +95,7 @@ impl SimulatedMachine {
     }
 
     /// The driver of the claims serves, or not.
-    pub(super) fn serve_claims(&self, serves: bool) {
+    pub(in crate::simulation) fn serve_claims(&self, serves: bool) {
         match serves {
             true => self.drivers.serve(ENDPOINT, &self.driver),
             false => self.drivers.stop(ENDPOINT),
