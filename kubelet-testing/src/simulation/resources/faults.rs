@@ -17,7 +17,11 @@ const KINDS: f64 = 4.0;
 /// How long a call to a plugin may be slow.
 const SLOW: Duration = Duration::from_secs(3);
 /// How long the driver of claims is away when it restarts.
-const AWAY: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60), Duration::from_secs(1200)];
+const AWAY: [Duration; 3] = [
+    Duration::from_secs(5),
+    Duration::from_secs(60),
+    Duration::from_secs(1200),
+];
 
 impl SimulatedMachine {
     /// This fraction of the calls to its plugins fails, and agents crash at this fraction of writes of their state files.

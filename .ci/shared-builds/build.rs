@@ -1,0 +1,3 @@
+//! Empty: a package has build dependencies for its build script only.
+
+fn main() {}
