@@ -7,8 +7,9 @@
 //! needs kube-apiserver, `etcd` of the path and a release build of the example `hollow-nodes`, with an absolute path. `STEPS=100,250,500` are
 //! the numbers of nodes, `PER_PROCESS` of them are in one process (250), and each has `PODS` pods (2).
 //!
-//! At each step the bench starts processes until there are enough nodes, waits until all their pods run, and measures a minute of rest.
-//! Requests are those that kube-apiserver has counted in it, watches that ended among them.
+//! At each step the bench starts processes until there are enough nodes, waits until all their pods run, waits `SETTLING` seconds (30) more, and
+//! measures a minute of rest. More than 500 nodes take longer to settle. Requests are those that kube-apiserver has counted in it, watches that
+//! ended among them.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,8 +40,6 @@ use crate::process::{cpu_seconds, megabytes, proc};
 
 /// Longer than a step takes.
 const GUARD: Duration = Duration::from_secs(900);
-/// The time for the effects of a change to settle.
-const SETTLING: Duration = Duration::from_secs(30);
 const REST: Duration = Duration::from_secs(60);
 
 /// A process of hollow nodes.
@@ -100,7 +99,7 @@ fn used(pids: &[u32]) -> (f64, f64) {
     )
 }
 
-async fn measure(program: &str, steps: &[usize], per_process: usize, pods: usize) {
+async fn measure(program: &str, steps: &[usize], per_process: usize, pods: usize, settling: Duration) {
     let plane = ControlPlane::start("no-node").await;
     let (Some(kubeconfig), Some(of_plane)) = (plane.admin_kubeconfig(), plane.processes_of()) else {
         println!("needs KUBE_APISERVER");
@@ -130,7 +129,7 @@ async fn measure(program: &str, steps: &[usize], per_process: usize, pods: usize
         let pids: Vec<u32> = hollow.iter().filter_map(|it| it.process.id()).collect();
         let reading = futures::future::join_all(hollow.iter_mut().map(Hollow::read));
         let resting = async {
-            sleep(SETTLING).await;
+            sleep(settling).await;
             let requests = plane.counter("apiserver_request_total{", "").await;
             let (begun, (cpu, _), (plane_cpu, _)) = (Instant::now(), used(&pids), used(&of_plane));
             sleep(REST).await;
@@ -182,5 +181,6 @@ fn main() {
         &steps,
         number("PER_PROCESS", 250),
         number("PODS", 2),
+        Duration::from_secs(number("SETTLING", 30) as u64),
     ));
 }
