@@ -100,7 +100,7 @@ impl Driver {
                 plugin.crash();
             }
             1 => {
-                // A driver is a pod of a DaemonSet: something starts it again, in quiet time, too.
+                // A DaemonSet would start it again, so it comes back in quiet time, too.
                 let length = AWAY[self.rng.usize(..AWAY.len())];
                 self.journal
                     .note(format!("{name} the driver of claims is away for {length:?}"));
