@@ -45,7 +45,7 @@ pub mod verbs;
 #[cfg(feature = "client")]
 pub use client::{CriClient, CriClientBuilder};
 pub use error::{Code, Error};
-pub use listed::{ListedContainer, ListedSandbox};
+pub use listed::{ListedContainer, ListedSandbox, ListedStats};
 #[cfg(feature = "server")]
 pub use server::{CriServer, CriSocket};
 pub use services::{ImageService, KUBELET_API_VERSION, RuntimeService};

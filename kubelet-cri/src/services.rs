@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 
 use crate::error::Error;
-use crate::{ListedContainer, ListedSandbox, v1};
+use crate::{ListedContainer, ListedSandbox, ListedStats, v1};
 
 /// The result of a call.
 type Result<T> = std::result::Result<T, Error>;
@@ -119,6 +119,13 @@ pub trait RuntimeService: Send + Sync {
     /// client decodes less of its answer.
     async fn listed_containers(&self, request: v1::ListContainersRequest) -> Result<Vec<ListedContainer>> {
         let listed = self.list_containers(request).await?.containers;
+        Ok(listed.into_iter().map(Into::into).collect())
+    }
+
+    /// [`list_container_stats`](Self::list_container_stats) without labels and annotations. The call is the same; the client
+    /// decodes less of its answer.
+    async fn listed_stats(&self, request: v1::ListContainerStatsRequest) -> Result<Vec<ListedStats>> {
+        let listed = self.list_container_stats(request).await?.stats;
         Ok(listed.into_iter().map(Into::into).collect())
     }
 

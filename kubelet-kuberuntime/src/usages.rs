@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::future::try_join;
-use futures::stream;
+use futures::{StreamExt, stream};
 use k8s_openapi::jiff::Timestamp;
+use kubelet_core::labels::POD_UID;
 use kubelet_core::stats::{
     InterfaceStats, PsiData, PsiStats, RuntimeContainer, RuntimeContainerUsage, RuntimeCpu,
     RuntimeFileSystem, RuntimeFileSystems, RuntimeIo, RuntimeList, RuntimeMemory, RuntimeMetric,
@@ -14,9 +13,9 @@ use kubelet_core::stats::{
 };
 use kubelet_core::{Error, Result};
 
-use crate::read::{Listing, timestamp};
+use crate::read::timestamp;
 use crate::runtime::CriRuntime;
-use kubelet_cri::v1;
+use kubelet_cri::{ListedContainer, ListedSandbox, ListedStats, v1};
 
 /// So many sandboxes are looked at at once: after a restart, all are new.
 const STATUSES: usize = 8;
@@ -24,11 +23,16 @@ const STATUSES: usize = 8;
 #[async_trait]
 impl RuntimeUsages for CriRuntime {
     async fn list(&self) -> Result<RuntimeList> {
-        let all = Listing::default();
-        let (sandboxes, containers) = try_join(self.list_sandboxes(all), self.list_containers(all)).await?;
+        let (sandboxes, containers) = self.list_all().await?;
+        let sandboxes = sandboxes
+            .iter()
+            .filter(|sandbox| sandbox.label(POD_UID).is_some());
+        let containers = containers
+            .iter()
+            .filter(|container| container.label(POD_UID).is_some());
         Ok(RuntimeList {
-            sandboxes: sandboxes.into_iter().map(sandbox).collect(),
-            containers: containers.into_iter().map(container).collect(),
+            sandboxes: sandboxes.map(sandbox).collect(),
+            containers: containers.map(container).collect(),
         })
     }
 
@@ -37,9 +41,9 @@ impl RuntimeUsages for CriRuntime {
         let request = v1::ListContainerStatsRequest {
             filter: Some(v1::ContainerStatsFilter::default()),
         };
-        let answer = self.runtime.list_container_stats(request).await;
-        let answer = answer.map_err(|error| Error::runtime("ListContainerStats", error))?;
-        Ok(answer.stats.into_iter().filter_map(container_usage).collect())
+        let listed = self.runtime.listed_stats(request).await;
+        let listed = listed.map_err(|error| Error::runtime("ListContainerStats", error))?;
+        Ok(listed.into_iter().filter_map(container_usage).collect())
     }
 
     async fn pod_usages(&self) -> Result<Option<Vec<RuntimePodUsage>>> {
@@ -145,39 +149,33 @@ impl RuntimeUsages for CriRuntime {
     }
 }
 
-fn sandbox(sandbox: v1::PodSandbox) -> RuntimeSandbox {
-    let ready = sandbox.state() == v1::PodSandboxState::SandboxReady;
-    let metadata = sandbox.metadata.unwrap_or_default();
+fn sandbox(sandbox: &ListedSandbox) -> RuntimeSandbox {
     RuntimeSandbox {
-        id: sandbox.id,
-        namespace: metadata.namespace,
-        pod: metadata.name,
-        uid: metadata.uid,
-        created_at: timestamp(sandbox.created_at),
-        ready,
-        labels: sandbox.labels.into_iter().collect::<BTreeMap<_, _>>(),
+        id: sandbox.id().to_owned(),
+        namespace: sandbox.namespace().to_owned(),
+        pod: sandbox.name().to_owned(),
+        uid: sandbox.uid().unwrap_or_default().to_owned(),
+        created_at: timestamp(sandbox.created_at()),
+        ready: sandbox.state() == v1::PodSandboxState::SandboxReady,
     }
 }
 
-fn container(container: v1::Container) -> RuntimeContainer {
-    let running = container.state() == v1::ContainerState::ContainerRunning;
+fn container(container: &ListedContainer) -> RuntimeContainer {
     RuntimeContainer {
-        id: container.id,
-        sandbox_id: container.pod_sandbox_id,
-        name: container.metadata.unwrap_or_default().name,
+        id: container.id().to_owned(),
+        sandbox_id: container.pod_sandbox_id().to_owned(),
+        name: container.name().unwrap_or_default().to_owned(),
         // Its id, by which it is found in the list of images. Not the name in the pod's spec: cAdvisor shows the full one.
-        image: container.image.unwrap_or_default().image,
-        created_at: timestamp(container.created_at),
-        running,
-        labels: container.labels.into_iter().collect::<BTreeMap<_, _>>(),
+        image: container.image().unwrap_or_default().to_owned(),
+        created_at: timestamp(container.created_at()),
+        running: container.state() == v1::ContainerState::ContainerRunning,
     }
 }
 
-fn container_usage(stats: v1::ContainerStats) -> Option<RuntimeContainerUsage> {
-    let attributes = stats.attributes?;
+fn container_usage(stats: ListedStats) -> Option<RuntimeContainerUsage> {
     Some(RuntimeContainerUsage {
-        id: attributes.id,
-        name: attributes.metadata.unwrap_or_default().name,
+        id: stats.id()?.to_owned(),
+        name: stats.name().unwrap_or_default().to_owned(),
         cpu: stats.cpu.map(cpu),
         memory: stats.memory.map(memory),
         swap: stats.swap.map(|swap| RuntimeSwap {
@@ -204,7 +202,10 @@ fn pod_usage(stats: v1::PodSandboxStats) -> Option<RuntimePodUsage> {
             interfaces: network.interfaces.into_iter().map(interface).collect(),
         }),
         processes: linux.process.and_then(|processes| value(processes.process_count)),
-        containers: linux.containers.into_iter().filter_map(container_usage).collect(),
+        containers: {
+            let containers = linux.containers.into_iter().map(ListedStats::from);
+            containers.filter_map(container_usage).collect()
+        },
     })
 }
 
@@ -309,10 +310,11 @@ mod tests {
                 user_specified_image: of_spec.to_owned(),
                 ..Default::default()
             };
-            let found = container(v1::Container {
+            let listed = v1::Container {
                 image: Some(image),
                 ..Default::default()
-            });
+            };
+            let found = container(&listed.into());
             assert_eq!(found.image, expected);
         }
     }

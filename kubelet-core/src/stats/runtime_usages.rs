@@ -100,8 +100,6 @@ pub struct RuntimeSandbox {
     pub created_at: Option<Timestamp>,
     /// It is ready.
     pub ready: bool,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
 }
 
 /// A container.
@@ -119,8 +117,6 @@ pub struct RuntimeContainer {
     pub created_at: Option<Timestamp>,
     /// It runs.
     pub running: bool,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
 }
 
 /// The usage of a container, as its runtime reports it (CRI's `ContainerStats`). A part is `None` if it is not reported.

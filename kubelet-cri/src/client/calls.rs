@@ -5,7 +5,7 @@ use futures::stream::BoxStream;
 
 use super::CriClient;
 use crate::error::Error;
-use crate::listed::{ListedContainer, ListedSandbox};
+use crate::listed::{ListedContainer, ListedSandbox, ListedStats};
 use crate::services::{ImageService, RuntimeService};
 use crate::v1::*;
 
@@ -65,6 +65,7 @@ service!(RuntimeService by runtime {
     unary port_forward PortForward(PortForwardRequest) -> PortForwardResponse;
     unary container_stats ContainerStats(ContainerStatsRequest) -> ContainerStatsResponse;
     unary list_container_stats ListContainerStats(ListContainerStatsRequest) -> ListContainerStatsResponse;
+    listed listed_stats ListContainerStats(ListContainerStatsRequest) -> ListedStats;
     stream stream_container_stats StreamContainerStats(StreamContainerStatsRequest) -> StreamContainerStatsResponse;
     unary pod_sandbox_stats PodSandboxStats(PodSandboxStatsRequest) -> PodSandboxStatsResponse;
     unary list_pod_sandbox_stats ListPodSandboxStats(ListPodSandboxStatsRequest) -> ListPodSandboxStatsResponse;

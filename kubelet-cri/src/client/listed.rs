@@ -1,4 +1,4 @@
-//! Decodes from a list only the fields that a relist needs.
+//! Decodes from a list only the fields that a relist or the stats of a node need.
 
 use prost::Message;
 use tonic::GrpcMethod;
@@ -10,7 +10,7 @@ use super::CriClient;
 use super::request::Request;
 use super::response::Response;
 use crate::error::Error;
-use crate::listed::{ListedContainer, ListedSandbox};
+use crate::listed::{ListedContainer, ListedSandbox, ListedStats};
 use crate::v1::MAX_MESSAGE_BYTES;
 
 const SERVICE: &str = "runtime.v1.RuntimeService";
@@ -42,7 +42,16 @@ impl Listed for ListedSandbox {
     }
 }
 
-/// `ListContainersResponse` and `ListPodSandboxResponse` are alike: one field, the first.
+impl Listed for ListedStats {
+    const METHOD: &'static str = "ListContainerStats";
+    const PATH: &'static str = "/runtime.v1.RuntimeService/ListContainerStats";
+
+    fn is_text(&self) -> bool {
+        self.is_text()
+    }
+}
+
+/// `ListContainersResponse`, `ListPodSandboxResponse` and `ListContainerStatsResponse` are alike: one field, the first.
 #[derive(Clone, PartialEq, Message)]
 struct List<T: Listed> {
     #[prost(message, repeated, tag = "1")]
@@ -95,7 +104,14 @@ mod tests {
         let answer = |second| [[0x0a, 3, 0x0a, 1, b'a'], [0x0a, 3, 0x0a, 1, second]].concat();
         let containers = |second| List::<ListedContainer>::decode(&*answer(second)).unwrap().check();
         let sandboxes = |second| List::<ListedSandbox>::decode(&*answer(second)).unwrap().check();
+        // The id is field 1 of the attributes.
+        let stats = |id| {
+            List::<ListedStats>::decode(&[0x0a, 5, 0x0a, 3, 0x0a, 1, id][..])
+                .unwrap()
+                .check()
+        };
         assert_eq!((containers(b'b'), sandboxes(b'b')), (Ok(()), Ok(())));
+        assert_eq!((stats(b'b').is_ok(), stats(0xff).is_ok()), (true, false));
         let refused = Err("item 1 of the list has a text that is not UTF-8".to_owned());
         assert_eq!((containers(0xff), sandboxes(0xff)), (refused.clone(), refused));
     }

@@ -10,7 +10,7 @@ use metrics::{counter, histogram};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use kubelet_cri::{Error, ImageService, ListedContainer, ListedSandbox, RuntimeService, v1};
+use kubelet_cri::{Error, ImageService, ListedContainer, ListedSandbox, ListedStats, RuntimeService, v1};
 
 type Result<T> = std::result::Result<T, Error>;
 type Stream<T> = BoxStream<'static, Result<T>>;
@@ -90,6 +90,7 @@ instrument! { RuntimeService:
     port_forward(v1::PortForwardRequest) -> v1::PortForwardResponse, "port_forward";
     container_stats(v1::ContainerStatsRequest) -> v1::ContainerStatsResponse, "container_stats";
     list_container_stats(v1::ListContainerStatsRequest) -> v1::ListContainerStatsResponse, "list_container_stats";
+    listed_stats(v1::ListContainerStatsRequest) -> Vec<ListedStats>, "list_container_stats";
     stream_container_stats(v1::StreamContainerStatsRequest) -> Stream<v1::StreamContainerStatsResponse>, -;
     pod_sandbox_stats(v1::PodSandboxStatsRequest) -> v1::PodSandboxStatsResponse, "podsandbox_stats";
     list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest) -> v1::ListPodSandboxStatsResponse,

@@ -24,7 +24,7 @@ use crate::config::{AnnotatedContainerInfo, LabeledInfo, signal_name};
 use crate::read::known_pods::KnownPods;
 use crate::read::termination_message::termination_message;
 use crate::runtime::CriRuntime;
-use kubelet_cri::v1;
+use kubelet_cri::{ListedContainer, ListedSandbox, v1};
 
 /// How many status calls of one pod are made in parallel.
 const PARALLEL_STATUS_CALLS: usize = 8;
@@ -80,6 +80,15 @@ impl CriRuntime {
 
     /// Called every second: pods that did not change since the last call are the same `Arc`s.
     async fn list_all_pods(&self) -> Result<Vec<Arc<RuntimePod>>> {
+        let (sandboxes, containers) = self.list_all().await?;
+        Ok(self
+            .known_pods
+            .lock()
+            .take_in(&self.runtime_type, &sandboxes, &containers))
+    }
+
+    /// All sandboxes and containers, also those that no kubelet created.
+    pub(crate) async fn list_all(&self) -> Result<(Vec<ListedSandbox>, Vec<ListedContainer>)> {
         let sandboxes = async {
             let listed = self.lists.listed_sandboxes().await;
             listed.map_err(|error| about("ListPodSandbox", None, error))
@@ -88,11 +97,7 @@ impl CriRuntime {
             let listed = self.lists.listed_containers().await;
             listed.map_err(|error| about("ListContainers", None, error))
         };
-        let (sandboxes, containers) = try_join(sandboxes, containers).await?;
-        Ok(self
-            .known_pods
-            .lock()
-            .take_in(&self.runtime_type, &sandboxes, &containers))
+        try_join(sandboxes, containers).await
     }
 
     /// The sandboxes that a kubelet created.

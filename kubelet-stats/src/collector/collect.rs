@@ -17,7 +17,7 @@ use super::{Collector, CollectorConfig, KEEP};
 use crate::reading::{
     DiskIo, FileSystem, Machine, MemorySpec, NetworkUsage, ProcessUsage, Reading, Snapshot, Spec, Usage,
 };
-use crate::source::{CgroupFiles, Cgroups, Detail, Processes, Round};
+use crate::source::{CgroupFiles, Cgroups, Detail, Processes, Round, Wanted};
 use crate::{Error, Result};
 
 /// The process whose network and limits the root cgroup shows.
@@ -40,7 +40,7 @@ impl Collector {
         let reader = Reader::new(config, detail, machine.clone(), file_systems, &self.inner.rates);
         let earlier = Earlier {
             newest: self.last(Detail::Summary),
-            kept: self.last(detail),
+            all: self.last(Detail::All),
         };
         let read = move || Ok(reader.read_all(names, &left_out, &owners, &earlier));
         let (cgroups, incomplete) = config.disk.run(read).await.map_err(failed)??;
@@ -70,7 +70,7 @@ impl Collector {
             .await;
         let owner = owners.remove(&name).unwrap_or_default();
         let reader = Reader::new(config, detail, machine, file_systems, &self.inner.rates);
-        let read = move || Ok(reader.read(&mut Round::default(), &name, &owner));
+        let read = move || Ok(reader.read(&mut Round::default(), &name, &owner, None));
         let reading = config.disk.run(read).await.map_err(failed)??;
         Ok(Arc::new(reading))
     }
@@ -154,8 +154,8 @@ fn failed(error: io::Error) -> Error {
 /// Snapshots that were read before.
 struct Earlier {
     newest: Option<Arc<Snapshot>>,
-    /// With at least the detail that is read now.
-    kept: Option<Arc<Snapshot>>,
+    /// With all details.
+    all: Option<Arc<Snapshot>>,
 }
 
 /// Reads cgroups, on a thread that may block.
@@ -203,13 +203,19 @@ impl Reader {
         earlier: &Earlier,
     ) -> Result<AllReadings> {
         let of = |snapshot: &Option<Arc<Snapshot>>, name: &str| snapshot.as_ref()?.cgroup(name).cloned();
+        let kept = match self.detail {
+            Detail::All => &earlier.all,
+            Detail::Summary => &earlier.newest,
+        };
         let nobody = Owner::default();
         let mut failed = HashSet::new();
         let mut readings = BTreeMap::new();
         let mut incomplete = !left_out.is_empty();
         let mut round = Round::default();
         for name in names {
-            match self.read(&mut round, &name, owners.get(&name).unwrap_or(&nobody)) {
+            let before = earlier.all.as_ref().and_then(|all| all.cgroup(&name));
+            let owner = owners.get(&name).unwrap_or(&nobody);
+            match self.read(&mut round, &name, owner, before.map(AsRef::as_ref)) {
                 Ok(reading)
                     if of(&earlier.newest, &name)
                         .is_some_and(|before| is_being_removed(&before.spec, &reading.spec)) => {}
@@ -224,7 +230,7 @@ impl Reader {
                     failed.insert(name.clone());
                     let is_young =
                         |reading: &Arc<Reading>| is_young(reading.usage.timestamp, self.clock.now());
-                    if let Some(reading) = of(&earlier.kept, &name).filter(is_young) {
+                    if let Some(reading) = of(kept, &name).filter(is_young) {
                         readings.insert(name, reading);
                     }
                 }
@@ -237,16 +243,30 @@ impl Reader {
         Ok((readings, incomplete))
     }
 
-    fn read(&self, round: &mut Round, name: &Arc<str>, owner: &Owner) -> Result<Reading> {
+    /// `before`: what was read of it before, with all details.
+    fn read(
+        &self,
+        round: &mut Round,
+        name: &Arc<str>,
+        owner: &Owner,
+        before: Option<&Reading>,
+    ) -> Result<Reading> {
         let is_root = &**name == "/";
         let (timestamp, now) = (self.clock.now(), Instant::now());
+        // The processes of a cgroup are read otherwise if it is a container's.
+        let is_container = owner.container.is_some();
+        let before = before.filter(|before| before.container.is_some() == is_container);
+        let wanted = Wanted {
+            detail: self.detail,
+            processes: is_container,
+            before: before.filter(|_| self.detail == Detail::All),
+        };
         let CgroupFiles {
             mut spec,
             usage: read,
             processes: pids,
-        } = self
-            .cgroups
-            .read_in(round, name, self.detail, owner.container.is_some())?;
+            at_rest,
+        } = self.cgroups.read_in(round, name, wanted)?;
         let is_sandbox = owner
             .container
             .as_ref()
@@ -262,7 +282,7 @@ impl Reader {
             memory: read.memory,
             hugetlb: read.hugetlb,
             disk_io: read.disk_io,
-            processes: self.processes(&pids, first),
+            processes: self.processes(&pids, first, before.filter(|_| at_rest)),
             oom_events: read.oom_events,
             ..Default::default()
         };
@@ -319,14 +339,18 @@ impl Reader {
         Ok(network)
     }
 
-    /// Counts the open files of processes. One that has ended is left out.
-    fn processes(&self, pids: &[u32], first: Option<u32>) -> ProcessUsage {
+    /// Counts the open files of processes. One that has ended is left out. Of a cgroup that has been at rest since `before`,
+    /// they are still the same.
+    fn processes(&self, pids: &[u32], first: Option<u32>, before: Option<&Reading>) -> ProcessUsage {
         let mut usage = ProcessUsage {
             processes: pids.len() as u64,
             ..Default::default()
         };
         if self.detail == Detail::Summary {
             return usage;
+        }
+        if let Some(before) = before {
+            return before.usage.processes.clone();
         }
         for pid in pids {
             if let Ok((files, sockets)) = self.processes.open_files(*pid) {

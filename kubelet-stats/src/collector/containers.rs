@@ -228,7 +228,6 @@ impl Known {
             let record = ContainerRecord {
                 image: image_of(&sandbox.id).unwrap_or_default(),
                 id: sandbox.id.clone(),
-                labels: sandbox.labels,
                 is_sandbox: true,
                 ..Default::default()
             };
@@ -242,7 +241,6 @@ impl Known {
             let record = ContainerRecord {
                 image: image_of(&container.id).unwrap_or(container.image),
                 id: container.id.clone(),
-                labels: container.labels,
                 is_sandbox: false,
                 name: container.name,
             };

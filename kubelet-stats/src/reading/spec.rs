@@ -1,7 +1,5 @@
 //! What a cgroup was given: limits, times, and the container that it belongs to.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::jiff::Timestamp;
 
 /// What a cgroup was given (`info.ContainerSpec`). A part is `None` where cAdvisor's `Has…` is false; then it shows no
@@ -56,8 +54,6 @@ pub struct ContainerRecord {
     pub id: String,
     /// Its image: the label `image`.
     pub image: String,
-    /// Its labels in the runtime.
-    pub labels: BTreeMap<String, String>,
     /// It is the sandbox of a pod.
     pub is_sandbox: bool,
     /// Its name in the pod; of a sandbox, empty (label `io.kubernetes.container.name`).

@@ -18,4 +18,5 @@ pub use machine::HostMachine;
 pub use proc::ProcFs;
 pub use traits::{
     CgroupFiles, CgroupUsage, Cgroups, Detail, FileSystems, FileUsage, Listed, MachineSource, Processes,
+    Wanted,
 };

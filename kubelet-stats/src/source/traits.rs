@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use super::Round;
 use crate::Result;
 use crate::reading::{
-    CpuUsage, DiskIo, FileSystem, HugetlbUsage, Machine, MemoryUsage, NetworkUsage, Spec, SystemVersion,
-    Ulimit,
+    CpuUsage, DiskIo, FileSystem, HugetlbUsage, Machine, MemoryUsage, NetworkUsage, Reading, Spec,
+    SystemVersion, Ulimit,
 };
 
 /// The cgroups of a host: version 1, version 2, or recorded.
@@ -62,24 +62,19 @@ pub trait Cgroups: Send + Sync {
             spec,
             usage,
             processes,
+            at_rest: false,
         })
     }
 
-    /// As [`read`](Self::read), for many cgroups one after the other: `round` keeps their folders open. Without
-    /// `with_processes`, a reading for the summary may have no processes. The default only calls [`read`](Self::read).
+    /// As [`read`](Self::read), for many cgroups one after the other: `round` keeps their folders open. The default only calls
+    /// [`read`](Self::read).
     ///
     /// # Errors
     ///
     /// As for [`read`](Self::read).
-    fn read_in(
-        &self,
-        round: &mut Round,
-        name: &str,
-        detail: Detail,
-        with_processes: bool,
-    ) -> Result<CgroupFiles> {
-        let _ = (round, with_processes);
-        self.read(name, detail)
+    fn read_in(&self, round: &mut Round, name: &str, wanted: Wanted<'_>) -> Result<CgroupFiles> {
+        let _ = round;
+        self.read(name, wanted.detail)
     }
 
     /// The CPU time of a cgroup since it was created, in nanoseconds, as in [`usage`](Self::usage). `None` if CPU time is not
@@ -109,6 +104,18 @@ pub enum Detail {
     All,
 }
 
+/// What [`Cgroups::read_in`] reads of a cgroup.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// How much.
+    pub detail: Detail,
+    /// Its processes, too. Without it, a reading for the summary may have none.
+    pub processes: bool,
+    /// An earlier reading of the same name with all details. What only a process of the cgroup can change may be copied from
+    /// it, if none has run since then.
+    pub before: Option<&'a Reading>,
+}
+
 /// Everything about a cgroup that its files contain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupFiles {
@@ -118,6 +125,8 @@ pub struct CgroupFiles {
     pub usage: CgroupUsage,
     /// Its processes, in the order of the kernel.
     pub processes: Vec<u32>,
+    /// None of its processes has run since [`Wanted::before`].
+    pub at_rest: bool,
 }
 
 /// Cgroups that were listed.

@@ -6,6 +6,7 @@
     reason = "tests"
 )]
 
+mod at_rest;
 mod cgroups_v2;
 mod cri_mode;
 mod metrics;

@@ -1,6 +1,5 @@
 //! A recording of a node: its files, its runtime, and what the kubelet answered.
 
-use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -78,7 +77,6 @@ impl Recorded {
                 uid: text(&sandbox["metadata"]["uid"]),
                 created_at: at(&sandbox["created_at"]),
                 ready: sandbox.get("state").is_none_or(|state| state == "SANDBOX_READY"),
-                labels: labels(&sandbox["labels"]),
             }),
             containers: array(&cri["containers"]["containers"], |container| RuntimeContainer {
                 id: text(&container["id"]),
@@ -87,7 +85,6 @@ impl Recorded {
                 image: text(&container["image"]["image"]),
                 created_at: at(&container["created_at"]),
                 running: container["state"] == "CONTAINER_RUNNING",
-                labels: labels(&container["labels"]),
             }),
         };
         let usages = array(&cri["container_stats"]["stats"], |stats| RuntimeContainerUsage {
@@ -132,11 +129,6 @@ fn array<T>(value: &Value, each: impl Fn(&Value) -> T) -> Vec<T> {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
-}
-
-fn labels(value: &Value) -> BTreeMap<String, String> {
-    let labels = value.as_object().into_iter().flatten();
-    labels.map(|(key, value)| (key.clone(), text(value))).collect()
 }
 
 /// `{}` is 0.

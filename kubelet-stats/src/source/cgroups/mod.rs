@@ -4,6 +4,7 @@ mod blkio;
 mod creation;
 mod mounts;
 mod own;
+mod rest;
 mod round;
 mod v1;
 mod v2;

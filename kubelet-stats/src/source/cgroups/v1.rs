@@ -8,11 +8,12 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::blkio::Schedulers;
 use super::creation::CreationTimes;
+use super::rest::at_rest;
 use super::round::Round;
 use super::{folder, list_below, mounts};
 use crate::reading::{CpuSpec, CpuUsage, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
 use crate::source::pseudo_file::{Folder, Opened, first_line, missing, parse};
-use crate::source::{CgroupFiles, CgroupUsage, Cgroups, Detail, Listed};
+use crate::source::{CgroupFiles, CgroupUsage, Cgroups, Detail, Listed, Wanted};
 use crate::{Error, Result};
 
 /// The kernel counts in this unit (`clockTicks`), in nanoseconds.
@@ -112,12 +113,13 @@ impl Cgroups for CgroupsV1 {
         }
         if let Some(path) = at("cpuacct", spec.cpu.is_some()) {
             files.open(path);
-            read_cpuacct(&mut files, &mut usage.cpu, Detail::All)?;
+            usage.cpu.total = files.required_number("cpuacct.usage")?;
+            read_cpu_modes(&mut files, &mut usage.cpu)?;
         }
         if let Some(path) = at("memory", spec.memory.is_some()) {
             files.open(path);
             (usage.memory, _) = self.read_memory(&mut files, Detail::All)?;
-            usage.oom_events = read_oom_kills(&mut files)?;
+            read_memory_events(&mut files, &mut usage)?;
         }
         if let Some(path) = at("pids", spec.threads_max.is_some()) {
             files.open(path);
@@ -141,16 +143,16 @@ impl Cgroups for CgroupsV1 {
     }
 
     fn read(&self, name: &str, detail: Detail) -> Result<CgroupFiles> {
-        self.read_in(&mut Round::default(), name, detail, true)
+        let wanted = Wanted {
+            detail,
+            processes: true,
+            before: None,
+        };
+        self.read_in(&mut Round::default(), name, wanted)
     }
 
-    fn read_in(
-        &self,
-        round: &mut Round,
-        name: &str,
-        detail: Detail,
-        with_processes: bool,
-    ) -> Result<CgroupFiles> {
+    fn read_in(&self, round: &mut Round, name: &str, wanted: Wanted<'_>) -> Result<CgroupFiles> {
+        let detail = wanted.detail;
         let all = detail == Detail::All;
         // All folders are open before a file is read: if the cgroup is removed meanwhile, a file is missing.
         let folders = Folders::open(self, round, name, detail);
@@ -160,38 +162,20 @@ impl Cgroups for CgroupsV1 {
             ..Default::default()
         };
         let (spec, usage) = (&mut read.spec, &mut read.usage);
-        let has_cpu = folders.cpu.is_some();
-        if let Some(cpu) = folders.cpu {
-            files.enter(cpu);
-            spec.cpu = Some(match all {
-                true => read_cpu_spec(&mut files)?,
-                false => CpuSpec::default(),
-            });
-            if all {
-                read_cpu(&mut files, spec.cpu, &mut usage.cpu)?;
-            }
-            if all || with_processes {
-                read.processes = read_processes(&mut files)?;
-            }
-        } else if let Some(root) = self.controllers.get("cpu") {
+        if folders.cpu.is_none()
+            && let Some(root) = self.controllers.get("cpu")
+        {
             return Err(missing(folder(root, name)));
         }
-        match (folders.cpuacct, self.controllers.get("cpuacct")) {
-            (Some(cpuacct), _) if has_cpu => {
-                files.enter(cpuacct);
-                read_cpuacct(&mut files, &mut usage.cpu, detail)?;
-            }
-            (None, Some(root)) if has_cpu => return Err(missing(folder(root, name))),
-            _ => {}
-        }
-        if let Some(memory) = folders.memory {
-            files.enter(memory);
-            let limits;
-            (usage.memory, limits) = self.read_memory(&mut files, detail)?;
-            spec.memory = Some(self.read_memory_spec(&mut files, limits, detail)?);
-            if all {
-                usage.oom_events = read_oom_kills(&mut files)?;
-            }
+        let cpuacct = match (folders.cpuacct, self.controllers.get("cpuacct")) {
+            (Some(cpuacct), _) => Some(cpuacct).filter(|_| folders.cpu.is_some()),
+            (None, Some(root)) if folders.cpu.is_some() => return Err(missing(folder(root, name))),
+            _ => None,
+        };
+        // The CPU time first: if a process runs while the rest is read, the next reading shows that it ran.
+        if let Some(cpuacct) = &cpuacct {
+            files.enter(cpuacct.clone());
+            usage.cpu.total = files.required_number("cpuacct.usage")?;
         }
         if !all {
             // Nothing of these is shown, so nothing is read.
@@ -202,6 +186,47 @@ impl Cgroups for CgroupsV1 {
             files.enter(pids);
             spec.threads_max = Some(files.number("pids.max")?.unwrap_or(0));
             read_threads(&mut files, spec, usage)?;
+        }
+        let before = wanted.before.filter(|_| cpuacct.is_some());
+        let at_rest = before.and_then(|before| at_rest(before, spec, usage));
+        read.at_rest = at_rest.is_some();
+        match (cpuacct, at_rest) {
+            (Some(_), Some(before)) => {
+                (usage.cpu.user, usage.cpu.system) = (before.cpu.user, before.cpu.system);
+            }
+            (Some(cpuacct), None) if all => {
+                files.enter(cpuacct);
+                read_cpu_modes(&mut files, &mut usage.cpu)?;
+            }
+            _ => {}
+        }
+        if let Some(cpu) = folders.cpu {
+            files.enter(cpu);
+            spec.cpu = Some(match all {
+                true => read_cpu_spec(&mut files)?,
+                false => CpuSpec::default(),
+            });
+            if all {
+                read_cpu(&mut files, spec.cpu, &mut usage.cpu)?;
+            }
+            if all || wanted.processes {
+                read.processes = read_processes(&mut files)?;
+            }
+        }
+        if let Some(memory) = folders.memory {
+            files.enter(memory);
+            let limits;
+            (usage.memory, limits) = self.read_memory(&mut files, detail)?;
+            spec.memory = Some(self.read_memory_spec(&mut files, limits, detail)?);
+            match at_rest.filter(|before| before.memory.usage == usage.memory.usage) {
+                Some(before) => {
+                    usage.memory.max_usage = before.memory.max_usage;
+                    usage.memory.failcnt = before.memory.failcnt;
+                    usage.oom_events = before.oom_events;
+                }
+                None if all => read_memory_events(&mut files, usage)?,
+                None => {}
+            }
         }
         if let Some(blkio) = folders.blkio {
             files.enter(blkio);
@@ -316,8 +341,6 @@ impl CgroupsV1 {
         memory.total_inactive_file = inactive;
         memory.usage = files.required_number("memory.usage_in_bytes")?;
         if detail == Detail::All {
-            memory.max_usage = files.required_number("memory.max_usage_in_bytes")?;
-            memory.failcnt = files.required_number("memory.failcnt")?;
             memory.kernel = files.number("memory.kmem.usage_in_bytes")?.unwrap_or(0);
         }
         memory.working_set = memory.usage.saturating_sub(inactive);
@@ -385,14 +408,16 @@ fn read_threads(files: &mut Folder, spec: &Spec, usage: &mut CgroupUsage) -> Res
     Ok(())
 }
 
-fn read_oom_kills(files: &mut Folder) -> Result<u64> {
-    let mut kills = 0;
+/// What the use of memory led to.
+fn read_memory_events(files: &mut Folder, usage: &mut CgroupUsage) -> Result<()> {
+    usage.memory.max_usage = files.required_number("memory.max_usage_in_bytes")?;
+    usage.memory.failcnt = files.required_number("memory.failcnt")?;
     files.numbers("memory.oom_control", |key, value| {
         if key == "oom_kill" {
-            kills = value;
+            usage.oom_events = value;
         }
     })?;
-    Ok(kills)
+    Ok(())
 }
 
 /// Without a quota nothing is throttled, and what was throttled before is not shown.
@@ -413,24 +438,22 @@ fn read_cpu(files: &mut Folder, spec: Option<CpuSpec>, cpu: &mut CpuUsage) -> Re
     }
 }
 
-fn read_cpuacct(files: &mut Folder, cpu: &mut CpuUsage, detail: Detail) -> Result<()> {
-    if detail == Detail::All {
-        let (mut user, mut system) = (None, None);
-        let read = files.numbers("cpuacct.stat", |key, value| match key {
-            "user" => user = Some(value),
-            "system" => system = Some(value),
-            _ => {}
-        })?;
-        let (Some(()), Some(user), Some(system)) = (read, user, system) else {
-            return Err(match read {
-                None => missing(files.path().join("cpuacct.stat")),
-                Some(()) => incomplete(files, "cpuacct.stat"),
-            });
-        };
-        cpu.user = user.saturating_mul(TICK);
-        cpu.system = system.saturating_mul(TICK);
-    }
-    cpu.total = files.required_number("cpuacct.usage")?;
+/// CPU time in user and kernel mode.
+fn read_cpu_modes(files: &mut Folder, cpu: &mut CpuUsage) -> Result<()> {
+    let (mut user, mut system) = (None, None);
+    let read = files.numbers("cpuacct.stat", |key, value| match key {
+        "user" => user = Some(value),
+        "system" => system = Some(value),
+        _ => {}
+    })?;
+    let (Some(()), Some(user), Some(system)) = (read, user, system) else {
+        return Err(match read {
+            None => missing(files.path().join("cpuacct.stat")),
+            Some(()) => incomplete(files, "cpuacct.stat"),
+        });
+    };
+    cpu.user = user.saturating_mul(TICK);
+    cpu.system = system.saturating_mul(TICK);
     Ok(())
 }
 

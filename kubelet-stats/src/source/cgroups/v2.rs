@@ -6,11 +6,12 @@ use k8s_openapi::jiff::Timestamp;
 use kubelet_core::stats::{PsiData, PsiStats};
 
 use super::creation::CreationTimes;
+use super::rest::at_rest;
 use super::round::Round;
 use super::{folder, list_below};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
 use crate::source::pseudo_file::{Folder, first_line, missing, parse};
-use crate::source::{CgroupFiles, CgroupUsage, Cgroups, Detail, Listed};
+use crate::source::{CgroupFiles, CgroupUsage, Cgroups, Detail, Listed, Wanted};
 use crate::{Error, Result};
 
 /// `EOPNOTSUPP`: stalls are turned off (`psi=0`), or the cgroup is threaded.
@@ -100,21 +101,41 @@ impl CgroupsV2 {
         })
     }
 
-    fn read_usage(&self, files: &mut Folder, name: &str, spec: &Spec, detail: Detail) -> Result<CgroupUsage> {
+    /// Also returns whether no process has run since the reading before.
+    fn read_usage(
+        &self,
+        files: &mut Folder,
+        name: &str,
+        spec: &Spec,
+        wanted: Wanted<'_>,
+    ) -> Result<(CgroupUsage, bool)> {
         let is_root = name == "/";
-        let all = detail == Detail::All;
+        let all = wanted.detail == Detail::All;
+        // The CPU time first: if a process runs while the rest is read, the next reading shows that it ran.
         let mut usage = CgroupUsage {
             cpu: read_cpu(files, is_root)?,
             ..Default::default()
         };
+        if all {
+            (usage.threads, usage.threads_max) = keep_rest_of_root(is_root, read_threads(files))?;
+        }
+        let before = wanted.before.filter(|_| !is_root);
+        let at_rest = before.and_then(|before| at_rest(before, spec, &usage));
         if let Some(mut memory) = read_memory(files)? {
             match files.number("memory.current")? {
                 Some(current) => {
                     memory.usage = current;
                     memory.swap = files.number("memory.swap.current")?.unwrap_or(0);
-                    if all {
-                        memory.max_usage = files.number("memory.peak")?.unwrap_or(0);
-                        usage.oom_events = read_oom_kills(files)?;
+                    match at_rest.filter(|before| before.memory.usage == current) {
+                        Some(before) => {
+                            memory.max_usage = before.memory.max_usage;
+                            usage.oom_events = before.oom_events;
+                        }
+                        None if all => {
+                            memory.max_usage = files.number("memory.peak")?.unwrap_or(0);
+                            usage.oom_events = read_oom_kills(files)?;
+                        }
+                        None => {}
                     }
                 }
                 None if is_root => self.read_root_memory(&mut memory)?,
@@ -128,7 +149,6 @@ impl CgroupsV2 {
             });
         }
         if all {
-            (usage.threads, usage.threads_max) = keep_rest_of_root(is_root, read_threads(files))?;
             usage.disk_io = keep_rest_of_root(is_root, read_io(files))?;
         }
         usage.cpu.psi = keep_rest_of_root(is_root, read_psi(files, "cpu.pressure"))?;
@@ -137,7 +157,7 @@ impl CgroupsV2 {
         if self.hugetlb && all {
             usage.hugetlb = keep_rest_of_root(is_root, read_hugetlb(files))?;
         }
-        Ok(usage)
+        Ok((usage, at_rest.is_some()))
     }
 }
 
@@ -160,7 +180,8 @@ impl Cgroups for CgroupsV2 {
 
     fn usage(&self, name: &str, spec: &Spec) -> Result<CgroupUsage> {
         let mut files = Folder::new(folder(&self.root, name));
-        self.read_usage(&mut files, name, spec, Detail::All)
+        let (usage, _) = self.read_usage(&mut files, name, spec, Wanted::default())?;
+        Ok(usage)
     }
 
     fn processes(&self, name: &str) -> Result<Vec<u32>> {
@@ -168,28 +189,29 @@ impl Cgroups for CgroupsV2 {
     }
 
     fn read(&self, name: &str, detail: Detail) -> Result<CgroupFiles> {
-        self.read_in(&mut Round::default(), name, detail, true)
+        let wanted = Wanted {
+            detail,
+            processes: true,
+            before: None,
+        };
+        self.read_in(&mut Round::default(), name, wanted)
     }
 
-    fn read_in(
-        &self,
-        round: &mut Round,
-        name: &str,
-        detail: Detail,
-        with_processes: bool,
-    ) -> Result<CgroupFiles> {
+    fn read_in(&self, round: &mut Round, name: &str, wanted: Wanted<'_>) -> Result<CgroupFiles> {
         let mut files = Folder::none();
         if let Ok(opened) = round.open(&self.root, name) {
             files.enter(opened);
         }
-        let spec = self.read_spec(&mut files, name, detail)?;
+        let spec = self.read_spec(&mut files, name, wanted.detail)?;
+        let (usage, at_rest) = self.read_usage(&mut files, name, &spec, wanted)?;
         Ok(CgroupFiles {
-            usage: self.read_usage(&mut files, name, &spec, detail)?,
-            processes: match detail == Detail::All || with_processes {
+            usage,
+            processes: match wanted.detail == Detail::All || wanted.processes {
                 true => read_processes(&mut files)?,
                 false => Vec::new(),
             },
             spec,
+            at_rest,
         })
     }
 
