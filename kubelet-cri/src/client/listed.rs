@@ -1,6 +1,7 @@
 //! Decodes from a list only the fields that a relist or the stats of a node need.
 
 use prost::Message;
+use prost::bytes::Bytes;
 use tonic::GrpcMethod;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -10,26 +11,30 @@ use super::CriClient;
 use super::request::Request;
 use super::response::Response;
 use crate::error::Error;
-use crate::listed::{ListedContainer, ListedSandbox, ListedStats};
+use crate::listed::{ListedContainer, ListedSandbox, ListedStats, Malformed};
 use crate::v1::MAX_MESSAGE_BYTES;
 
 const SERVICE: &str = "runtime.v1.RuntimeService";
 
 /// What is listed, and how.
-pub(super) trait Listed: Message + Default + std::fmt::Debug + 'static {
+pub(super) trait Listed: Sized {
     const METHOD: &'static str;
     const PATH: &'static str;
 
-    /// Whether what is read of it is text.
-    fn is_text(&self) -> bool;
+    /// Reads an item of the list.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read: the end of a sentence about it.
+    fn read(message: Bytes) -> Result<Self, String>;
 }
 
 impl Listed for ListedContainer {
     const METHOD: &'static str = "ListContainers";
     const PATH: &'static str = "/runtime.v1.RuntimeService/ListContainers";
 
-    fn is_text(&self) -> bool {
-        self.is_text()
+    fn read(message: Bytes) -> Result<Self, String> {
+        Self::read(message).map_err(|error| error.to_string())
     }
 }
 
@@ -37,8 +42,8 @@ impl Listed for ListedSandbox {
     const METHOD: &'static str = "ListPodSandbox";
     const PATH: &'static str = "/runtime.v1.RuntimeService/ListPodSandbox";
 
-    fn is_text(&self) -> bool {
-        self.is_text()
+    fn read(message: Bytes) -> Result<Self, String> {
+        Self::read(message).map_err(|error| error.to_string())
     }
 }
 
@@ -46,24 +51,31 @@ impl Listed for ListedStats {
     const METHOD: &'static str = "ListContainerStats";
     const PATH: &'static str = "/runtime.v1.RuntimeService/ListContainerStats";
 
-    fn is_text(&self) -> bool {
-        self.is_text()
+    fn read(message: Bytes) -> Result<Self, String> {
+        let stats = Self::decode(message).map_err(|error| format!("cannot be decoded: {error}"))?;
+        match stats.is_text() {
+            true => Ok(stats),
+            false => Err(Malformed::Text.to_string()),
+        }
     }
 }
 
-/// `ListContainersResponse`, `ListPodSandboxResponse` and `ListContainerStatsResponse` are alike: one field, the first.
+/// `ListContainersResponse`, `ListPodSandboxResponse` and `ListContainerStatsResponse` are alike: one field, the first. Its items are
+/// parts of the answer, and are not copied.
 #[derive(Clone, PartialEq, Message)]
-struct List<T: Listed> {
-    #[prost(message, repeated, tag = "1")]
-    items: Vec<T>,
+struct List {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    items: Vec<Bytes>,
 }
 
-impl<T: Listed> Response for List<T> {
-    fn check(&self) -> Result<(), String> {
-        match self.items.iter().position(|item| !item.is_text()) {
-            None => Ok(()),
-            Some(at) => Err(format!("item {at} of the list has a text that is not UTF-8")),
-        }
+impl Response for List {}
+
+impl List {
+    fn read<T: Listed>(self) -> Result<Vec<T>, String> {
+        let items = self.items.into_iter().enumerate();
+        items
+            .map(|(at, item)| T::read(item).map_err(|error| format!("item {at} of the list {error}")))
+            .collect()
     }
 }
 
@@ -85,12 +97,20 @@ impl CriClient {
             request
                 .extensions_mut()
                 .insert(GrpcMethod::new(SERVICE, T::METHOD));
-            let codec: ProstCodec<Q, List<T>> = ProstCodec::default();
+            let codec: ProstCodec<Q, List> = ProstCodec::default();
             grpc.unary(request, PathAndQuery::from_static(T::PATH), codec)
                 .await
         };
-        let list: List<T> = self.unary(call, request, send).await?;
-        Ok(list.items)
+        let list: List = self.unary(call, request, send).await?;
+        list.read().map_err(|message| {
+            let error = Error::InvalidResponse {
+                call,
+                id: String::new(),
+                message,
+            };
+            tracing::debug!(%error, "CRI call failed");
+            error
+        })
     }
 }
 
@@ -98,21 +118,33 @@ impl CriClient {
 mod tests {
     use super::*;
 
+    fn read<T: Listed>(answer: &[u8]) -> Result<usize, String> {
+        let list = List::decode(answer).unwrap();
+        list.read::<T>().map(|items| items.len())
+    }
+
     #[test]
     fn what_is_no_text_is_refused() {
         // The ids of two: field 1 of field 1.
         let answer = |second| [[0x0a, 3, 0x0a, 1, b'a'], [0x0a, 3, 0x0a, 1, second]].concat();
-        let containers = |second| List::<ListedContainer>::decode(&*answer(second)).unwrap().check();
-        let sandboxes = |second| List::<ListedSandbox>::decode(&*answer(second)).unwrap().check();
-        // The id is field 1 of the attributes.
-        let stats = |id| {
-            List::<ListedStats>::decode(&[0x0a, 5, 0x0a, 3, 0x0a, 1, id][..])
-                .unwrap()
-                .check()
-        };
-        assert_eq!((containers(b'b'), sandboxes(b'b')), (Ok(()), Ok(())));
-        assert_eq!((stats(b'b').is_ok(), stats(0xff).is_ok()), (true, false));
+        // The id is field 1 of the attributes, which are field 1.
+        let stats = |id| [0x0a, 5, 0x0a, 3, 0x0a, 1, id];
+        assert_eq!(read::<ListedContainer>(&answer(b'b')), Ok(2));
+        assert_eq!(read::<ListedSandbox>(&answer(b'b')), Ok(2));
+        assert_eq!(read::<ListedStats>(&stats(b'b')), Ok(1));
         let refused = Err("item 1 of the list has a text that is not UTF-8".to_owned());
-        assert_eq!((containers(0xff), sandboxes(0xff)), (refused.clone(), refused));
+        assert_eq!(read::<ListedContainer>(&answer(0xff)), refused);
+        assert_eq!(read::<ListedSandbox>(&answer(0xff)), refused);
+        assert!(read::<ListedStats>(&stats(0xff)).is_err());
+    }
+
+    #[test]
+    fn what_is_cut_off_is_refused() {
+        // The id has 2 bytes, and one is there.
+        let answer = [0x0a, 3, 0x0a, 2, b'a'];
+        let refused = Err("item 0 of the list is cut off".to_owned());
+        assert_eq!(read::<ListedContainer>(&answer), refused);
+        assert_eq!(read::<ListedSandbox>(&answer), refused);
+        assert!(read::<ListedStats>(&answer).is_err());
     }
 }
