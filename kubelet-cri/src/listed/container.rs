@@ -13,8 +13,8 @@ const ANNOTATIONS: u32 = 9;
 
 /// A container as a relist reads it. On the wire it is a [`v1::Container`].
 ///
-/// Of the values of annotations only those that are read are checked: one that is not UTF-8 is read as empty. The client refuses an
-/// answer if another text is not UTF-8.
+/// The client refuses an answer if a text that has a getter here, or the value of a label, is not UTF-8. An annotation that is not UTF-8 is
+/// read as empty. Two are equal if they are encoded alike.
 #[derive(Clone, Default, PartialEq)]
 pub struct ListedContainer {
     message: Bytes,
@@ -69,7 +69,7 @@ impl ListedContainer {
                 6 => container.state = field.number()? as i32,
                 7 => container.created_at = field.number()? as i64,
                 LABELS => container.labels.add(&field, &message)?,
-                ANNOTATIONS => container.annotations.add_unchecked(&field)?,
+                ANNOTATIONS => container.annotations.add_unread(&field, &message)?,
                 10 => container.image_id = field.text(&message)?,
                 _ => {}
             }
@@ -259,6 +259,27 @@ mod tests {
             (listed.annotation("one"), listed.name()),
             (Some("2"), Some("main"))
         );
+    }
+
+    #[test]
+    fn a_broken_entry_is_refused() {
+        let read = |tag, entry: &[u8]| {
+            let message = [&[tag, entry.len() as u8][..], entry].concat();
+            let refuses = v1::Container::decode(&*message).is_err();
+            (ListedContainer::read(message.into()).err(), refuses)
+        };
+        for tag in [0x42, 0x4a] {
+            assert_eq!(read(tag, &[0x0a, 1, b'k', 0x12, 1, b'v']), (None, false));
+            assert_eq!(
+                read(tag, &[0x0a, 1, b'k', 0x12, 2, b'v']),
+                (Some(Malformed::CutOff), true)
+            );
+            assert_eq!(read(tag, &[0x08, 1]), (Some(Malformed::Type), true));
+            assert_eq!(read(tag, &[0x10, 1]), (Some(Malformed::Type), true));
+        }
+        let no_text = [0x0a, 1, b'k', 0x12, 1, 0xff];
+        assert_eq!(read(0x42, &no_text).0, Some(Malformed::Text));
+        assert_eq!(read(0x4a, &no_text).0, None);
     }
 
     #[test]

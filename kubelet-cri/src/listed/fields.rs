@@ -38,7 +38,7 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::CutOff => "is cut off",
-            Self::Number => "has a number that is too large",
+            Self::Number => "has a number that is not valid",
             Self::Type => "has a field of another type",
             Self::Text => "has a text that is not UTF-8",
         })
@@ -121,7 +121,7 @@ impl<'a> Fields<'a> {
 
     fn read(&mut self) -> Result<Field> {
         let start = self.at;
-        let key = self.varint()?;
+        let key = u32::try_from(self.varint()?).map_err(|_| Malformed::Number)?;
         let value = match key & 7 {
             0 => Value::Number(self.varint()?),
             1 => self.skip(8).map(|_| Value::Fixed)?,
@@ -132,8 +132,11 @@ impl<'a> Fields<'a> {
             5 => self.skip(4).map(|_| Value::Fixed)?,
             _ => return Err(Malformed::Type),
         };
+        if key < 8 {
+            return Err(Malformed::Number);
+        }
         Ok(Field {
-            number: u32::try_from(key >> 3).map_err(|_| Malformed::Number)?,
+            number: key >> 3,
             whole: self.since(start)?,
             value,
         })
@@ -199,18 +202,29 @@ pub(super) struct Entries(Span);
 impl Entries {
     /// Adds an entry whose value must be text.
     pub(super) fn add(&mut self, entry: &Field, message: &[u8]) -> Result<()> {
-        for field in Fields::within(message, entry.bytes()?) {
-            let field = field?;
-            if field.number == 2 {
-                field.text(message)?;
-            }
-        }
-        self.add_unchecked(entry)
+        self.add_with(entry, message, |value| value.text(message))
     }
 
-    /// Adds an entry that hardly anybody reads.
-    pub(super) fn add_unchecked(&mut self, entry: &Field) -> Result<()> {
-        entry.bytes()?;
+    /// Adds an entry that hardly anybody reads: its value may be any bytes.
+    pub(super) fn add_unread(&mut self, entry: &Field, message: &[u8]) -> Result<()> {
+        self.add_with(entry, message, Field::bytes)
+    }
+
+    fn add_with(
+        &mut self,
+        entry: &Field,
+        message: &[u8],
+        check: impl Fn(&Field) -> Result<Span>,
+    ) -> Result<()> {
+        for field in Fields::within(message, entry.bytes()?) {
+            let field = field?;
+            let checked = match field.number {
+                1 => field.bytes(),
+                2 => check(&field),
+                _ => continue,
+            };
+            checked?;
+        }
         self.0.extend_to(entry.whole);
         Ok(())
     }
@@ -283,5 +297,11 @@ mod tests {
         let number = [&[0x08][..], &[0xff; 9], &[0x02]].concat();
         assert_eq!(numbers(&number), Err(Malformed::Number));
         assert_eq!(numbers(&[0x0b, 0x0c]), Err(Malformed::Type));
+        // Field 0, and a field of a number that does not exist.
+        assert_eq!(numbers(&[0x00, 1]), Err(Malformed::Number));
+        assert_eq!(
+            numbers(&[0x88, 0x80, 0x80, 0x80, 0x10, 1]),
+            Err(Malformed::Number)
+        );
     }
 }

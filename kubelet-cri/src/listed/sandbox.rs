@@ -10,7 +10,8 @@ use crate::v1;
 
 const LABELS: u32 = 5;
 
-/// A sandbox as a relist reads it: as [`v1::PodSandbox`] on the wire; see [`ListedContainer`](super::ListedContainer).
+/// A sandbox as a relist reads it: as [`v1::PodSandbox`] on the wire; see [`ListedContainer`](super::ListedContainer). It has no
+/// annotations.
 #[derive(Clone, Default, PartialEq)]
 pub struct ListedSandbox {
     message: Bytes,

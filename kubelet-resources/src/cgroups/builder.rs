@@ -178,7 +178,7 @@ impl PodCgroups {
                 continue;
             };
             // What exists is brought into the right state.
-            let made = match cgroups.exists(&name).await {
+            let made = match cgroups.exists(&name) {
                 true => {
                     if let Err(error) = cgroups.update(&name, limits).await {
                         tracing::error!(cgroup = %name, %error, "cannot set some limits of a cgroup");

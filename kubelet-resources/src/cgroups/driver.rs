@@ -59,8 +59,9 @@ impl Cgroups {
         .await
     }
 
-    pub(super) async fn exists(&self, name: &CgroupName) -> bool {
-        self.validate(name).await.is_ok()
+    /// As [`validate`](Self::validate), but on the caller's thread, not on the disk: each sync calls this twice, and the kernel answers from memory.
+    pub(super) fn exists(&self, name: &CgroupName) -> bool {
+        self.tree.validate(&self.path(name), name).is_ok()
     }
 
     /// Creates it, with its parents, and sets its limits (`Create`). A limit that the kernel refuses is logged: the pod still

@@ -70,7 +70,7 @@ impl PodContainerManager for PodCgroups {
         let Some((cgroups, name)) = self.of(pod) else {
             return true;
         };
-        let exists = cgroups.exists(&name).await;
+        let exists = cgroups.exists(&name);
         if !exists {
             self.qos.forget(&pod.uid());
         }

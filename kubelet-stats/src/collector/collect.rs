@@ -276,13 +276,18 @@ impl Reader {
             Some(_) => pids.first().copied(),
             None => None,
         };
+        let before = before.filter(|before| at_rest && *before.counted == *pids);
+        let (processes, is_whole) = match before {
+            Some(before) => (before.usage.processes.clone(), true),
+            None => self.processes(&pids, first),
+        };
         let mut usage = Usage {
             timestamp,
             cpu: read.cpu,
             memory: read.memory,
             hugetlb: read.hugetlb,
             disk_io: read.disk_io,
-            processes: self.processes(&pids, first, before.filter(|_| at_rest)),
+            processes,
             oom_events: read.oom_events,
             ..Default::default()
         };
@@ -310,6 +315,7 @@ impl Reader {
             usage,
             cpu_rate,
             container: owner.container.clone(),
+            counted: if is_whole { pids.into() } else { Box::default() },
             pod: owner.pod.clone(),
         })
     }
@@ -339,29 +345,31 @@ impl Reader {
         Ok(network)
     }
 
-    /// Counts the open files of processes. One that has ended is left out. Of a cgroup that has been at rest since `before`,
-    /// they are still the same.
-    fn processes(&self, pids: &[u32], first: Option<u32>, before: Option<&Reading>) -> ProcessUsage {
+    /// Counts the open files of processes. One that has ended is left out. Also returns whether all were counted.
+    fn processes(&self, pids: &[u32], first: Option<u32>) -> (ProcessUsage, bool) {
         let mut usage = ProcessUsage {
             processes: pids.len() as u64,
             ..Default::default()
         };
         if self.detail == Detail::Summary {
-            return usage;
+            return (usage, false);
         }
-        if let Some(before) = before {
-            return before.usage.processes.clone();
-        }
+        let mut is_whole = true;
         for pid in pids {
-            if let Ok((files, sockets)) = self.processes.open_files(*pid) {
-                usage.file_descriptors += files;
-                usage.sockets += sockets;
+            match self.processes.open_files(*pid) {
+                Ok((files, sockets)) => {
+                    usage.file_descriptors += files;
+                    usage.sockets += sockets;
+                }
+                Err(_) => is_whole = false,
             }
         }
-        if let Some(pid) = first {
-            usage.ulimits = self.processes.ulimits(pid).unwrap_or_default();
+        match first.map(|pid| self.processes.ulimits(pid)) {
+            Some(Ok(limits)) => usage.ulimits = limits,
+            Some(Err(_)) => is_whole = false,
+            None => {}
         }
-        usage
+        (usage, is_whole)
     }
 
     /// In the root cgroup, the names of file systems come first. Elsewhere those of disks do

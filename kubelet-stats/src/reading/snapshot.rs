@@ -48,6 +48,8 @@ pub struct Reading {
     pub cpu_rate: Option<u64>,
     /// Its container in the runtime. `None` for other cgroups, and if the runtime's containers are unknown.
     pub container: Option<Arc<ContainerRecord>>,
+    /// The processes whose open files `usage` counts, in the order of the kernel. Empty if one of them could not be counted.
+    pub counted: Box<[u32]>,
     /// Its pod: of the cgroup of a pod, of its sandbox and of its containers (`GetPodByCgroupfs` and the labels of
     /// `container`).
     pub pod: Option<Arc<PodRef>>,

@@ -87,6 +87,32 @@ async fn of_version_1() {
 }
 
 #[tokio::test]
+async fn processes_that_could_not_be_counted_or_are_others_are_counted_again() {
+    let tree = Tree::v1();
+    tree.add_v1(CONTAINER, 300, 3_000);
+    add_process(&tree);
+    let processes = |text: &str| {
+        tree.write(&format!("sys/fs/cgroup/cpu{CONTAINER}/cgroup.procs"), text);
+    };
+    let files = async |collector: &Collector| {
+        let reading = read(collector).await;
+        let usage = &reading.usage.processes;
+        (usage.processes, usage.file_descriptors)
+    };
+    // Process 43 cannot be read.
+    processes("42\n43\n");
+    let collector = tree.collector(&["/kubepods"]);
+    assert_eq!(files(&collector).await, (2, 1));
+    tree.link("proc/43/fd/0", "/dev/null");
+    assert_eq!(files(&collector).await, (2, 2));
+    change(&tree, "1");
+    assert_eq!(files(&collector).await, (2, 2), "at rest");
+    // One was moved to another cgroup below, so there are as many threads.
+    processes("42\n");
+    assert_eq!(files(&collector).await, (1, 2));
+}
+
+#[tokio::test]
 async fn without_the_controller_of_threads_all_is_read() {
     let tree = Tree::v1();
     tree.add_v1(CONTAINER, 300, 3_000);

@@ -4,7 +4,7 @@ use crate::reading::{Reading, Spec, Usage};
 use crate::source::CgroupUsage;
 
 /// What was read before, if no process of the cgroup has run since then: it is the same cgroup, it used no CPU time, and no
-/// process was moved. In most pods that is so for the sandbox, and for each container that waits.
+/// process was moved. This holds for the sandbox of most pods, and for each container that waits.
 ///
 /// What only its own processes change is still the same then: CPU time in user and kernel mode, open files. The limits of
 /// memory and CPU, memory itself and disk I/O may change without them.
