@@ -83,7 +83,6 @@ fn runtime(tree: &Tree, second: i64, cpu: u64) -> FixedRuntime {
             uid: "a".into(),
             created_at: Timestamp::from_second(50).ok(),
             ready: true,
-            ..Default::default()
         }],
         containers: vec![RuntimeContainer {
             id: "c".into(),
