@@ -50,18 +50,14 @@ impl Cgroups {
         self.disk.run(move || work(&tree, path)).await
     }
 
-    /// Checks that it exists in all hierarchies (`Validate`).
-    pub(super) async fn validate(&self, name: &CgroupName) -> io::Result<()> {
-        let text = name.clone();
-        self.on_tree(name, move |tree, path| {
-            tree.validate(&path, &text).map_err(io::Error::other)
-        })
-        .await
+    /// Checks that it exists in all hierarchies (`Validate`). Not on the disk: the kernel answers from memory, and each sync calls
+    /// this twice.
+    pub(super) fn validate(&self, name: &CgroupName) -> Result<(), String> {
+        self.tree.validate(&self.path(name), name)
     }
 
-    /// As [`validate`](Self::validate), but on the caller's thread, not on the disk: each sync calls this twice, and the kernel answers from memory.
     pub(super) fn exists(&self, name: &CgroupName) -> bool {
-        self.tree.validate(&self.path(name), name).is_ok()
+        self.validate(name).is_ok()
     }
 
     /// Creates it, with its parents, and sets its limits (`Create`). A limit that the kernel refuses is logged: the pod still

@@ -163,8 +163,8 @@ impl PodCgroups {
         if self.qos.has_memory_qos() {
             limits.memory_min = limits.memory;
         }
-        let text = |error: io::Error| error.to_string();
-        cgroups.validate(&name).await.map_err(text)?;
-        cgroups.update(&name, limits).await.map_err(text)
+        cgroups.validate(&name)?;
+        let updated = cgroups.update(&name, limits).await;
+        updated.map_err(|error| error.to_string())
     }
 }

@@ -1,10 +1,10 @@
 //! The cgroups of a host.
 
+mod at_rest;
 mod blkio;
 mod creation;
 mod mounts;
 mod own;
-mod rest;
 mod round;
 mod v1;
 mod v2;

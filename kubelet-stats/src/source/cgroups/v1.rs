@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::at_rest::at_rest;
 use super::blkio::Schedulers;
 use super::creation::CreationTimes;
-use super::rest::at_rest;
 use super::round::Round;
 use super::{folder, list_below, mounts};
 use crate::reading::{CpuSpec, CpuUsage, HugetlbUsage, MemorySpec, MemoryUsage, Spec};

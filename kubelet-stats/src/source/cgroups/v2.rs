@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::stats::{PsiData, PsiStats};
 
+use super::at_rest::at_rest;
 use super::creation::CreationTimes;
-use super::rest::at_rest;
 use super::round::Round;
 use super::{folder, list_below};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
