@@ -4,9 +4,7 @@ use std::fmt;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::Result;
-#[cfg(feature = "apiserver")]
-use crate::cluster::Cluster;
+use crate::error::Result;
 use crate::handle::AgentHandle;
 use crate::tasks::Tasks;
 
@@ -16,8 +14,6 @@ use crate::tasks::Tasks;
 pub struct NodeAgent {
     pub(crate) handle: AgentHandle,
     pub(crate) tasks: Tasks,
-    #[cfg(feature = "apiserver")]
-    pub(crate) cluster: Option<Cluster>,
 }
 
 impl NodeAgent {
@@ -38,18 +34,6 @@ impl NodeAgent {
     ///
     /// Dropping the future aborts all its tasks. Only statuses and events that were not sent yet are lost.
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
-        #[cfg(feature = "apiserver")]
-        if let Some(cluster) = self.cluster {
-            let ends = CancellationToken::new();
-            let access = cluster.run(ends.clone(), shutdown.clone());
-            let work = async {
-                let outcome = self.tasks.run(shutdown).await;
-                ends.cancel();
-                outcome
-            };
-            let (outcome, rotated): (Result<()>, Result<()>) = tokio::join!(work, access);
-            return outcome.and(rotated);
-        }
         self.tasks.run(shutdown).await
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 #[cfg(feature = "apiserver")]
 use kube_client::Client;
-use kubelet_config::{PodConfig, PodConfigBuilder};
 use kubelet_core::runtime::streaming::StreamingRuntime;
 use kubelet_core::runtime::{ContainerLogs, Runtime};
 use kubelet_core::{
@@ -16,16 +15,17 @@ use kubelet_core::{
 use kubelet_cri::verbs::ContainerRuntime;
 use kubelet_cri::{ImageService, RuntimeService};
 use kubelet_kuberuntime::CriRuntimeBuilder;
-#[cfg(feature = "apiserver")]
 use kubelet_node::LocalNodeBuilder;
 #[cfg(feature = "server")]
 use kubelet_server::{LogVerbosity, MetricsSource, NodeApiBuilder, Profiler};
-#[cfg(feature = "volumes")]
 use kubelet_volume::{NodeVolumesBuilder, VolumePlugin};
 
 use crate::agent::NodeAgent;
-use crate::stats::StatsParts;
-use crate::{Result, Settings, compose};
+use crate::compose;
+use crate::error::Result;
+use crate::parts::Parts;
+use crate::rooms::runtime::RuntimeChoice;
+use crate::settings::Settings;
 
 /// The builder has no runtime yet, and no `build`. Call [`cri`](NodeAgentBuilder::cri),
 /// [`services`](NodeAgentBuilder::services), [`containers`](NodeAgentBuilder::containers) or [`pods`](NodeAgentBuilder::pods).
@@ -59,150 +59,15 @@ pub enum OfPods {}
 /// ```
 #[must_use]
 pub struct NodeAgentBuilder<Height = NoRuntime> {
-    pub(crate) parts: Parts,
+    parts: Parts,
     height: PhantomData<fn() -> Height>,
-}
-
-/// Changes a builder of a part before the part is built.
-pub(crate) type Change<B> = Vec<Box<dyn FnOnce(B) -> B + Send>>;
-
-/// Applies all changes.
-pub(crate) fn changed<B>(changes: Change<B>, builder: B) -> B {
-    changes
-        .into_iter()
-        .fold(builder, |builder, change| change(builder))
-}
-
-/// The runtime that was chosen.
-pub(crate) enum RuntimeChoice {
-    None,
-    #[cfg(feature = "cri")]
-    Endpoint,
-    Services(Arc<dyn RuntimeService>, Arc<dyn ImageService>),
-    Verbs(Arc<dyn ContainerRuntime>),
-    Pods(Arc<dyn Runtime>),
-}
-
-#[cfg(feature = "volumes")]
-impl RuntimeChoice {
-    /// Whether containers see mounts of this host: then the folder of the agent is shared with them.
-    pub(crate) fn mounts(&self) -> bool {
-        match self {
-            #[cfg(feature = "cri")]
-            Self::Endpoint => true,
-            _ => false,
-        }
-    }
-}
-
-/// What the builder gathers.
-pub(crate) struct Parts {
-    pub(crate) settings: Settings,
-    pub(crate) runtime: RuntimeChoice,
-    pub(crate) cri_runtime: Change<CriRuntimeBuilder>,
-    pub(crate) kubelet: Change<KubeletBuilder>,
-    pub(crate) sources: PodConfigBuilder,
-    pub(crate) sinks: Vec<Arc<dyn StatusSink>>,
-    pub(crate) admission: Vec<Arc<dyn PodAdmitHandler>>,
-    pub(crate) prober: Option<Box<dyn Prober>>,
-    pub(crate) recorders: Option<(Arc<dyn EventRecorder>, Arc<dyn NodeEventRecorder>)>,
-    pub(crate) config_objects: Option<Arc<dyn ConfigObjects>>,
-    pub(crate) volumes: Option<Arc<dyn VolumeManager>>,
-    pub(crate) node: Option<Arc<dyn NodeGetter>>,
-    pub(crate) logs: Option<Arc<dyn ContainerLogs>>,
-    pub(crate) streaming: Option<Arc<dyn StreamingRuntime>>,
-    pub(crate) stats: StatsParts,
-    pub(crate) clock: Clock,
-    pub(crate) disk: Disk,
-    pub(crate) jitter: Option<Jitter>,
-    #[cfg(feature = "apiserver")]
-    pub(crate) client: Option<Client>,
-    #[cfg(feature = "api")]
-    pub(crate) serve_kubectl: Option<std::net::SocketAddr>,
-    #[cfg(feature = "console")]
-    pub(crate) console: crate::console::ConsoleParts,
-    #[cfg(feature = "apiserver")]
-    pub(crate) local_node: Change<LocalNodeBuilder>,
-    #[cfg(feature = "apiserver")]
-    pub(crate) machine: Option<kubelet_node::MachineInfo>,
-    #[cfg(feature = "resources")]
-    pub(crate) numa_nodes: Option<kubelet_resources::Machine>,
-    #[cfg(feature = "volumes")]
-    pub(crate) node_volumes: Change<NodeVolumesBuilder>,
-    #[cfg(feature = "volumes")]
-    pub(crate) plugins: Vec<Arc<dyn VolumePlugin>>,
-    #[cfg(feature = "server")]
-    pub(crate) api: crate::server::ApiParts,
-}
-
-impl Parts {
-    /// Whether the node's API is served, on a port or in the process.
-    #[cfg(feature = "console")]
-    pub(crate) fn serves_node_api(&self) -> bool {
-        #[cfg(feature = "api")]
-        if self.serve_kubectl.is_some() {
-            return true;
-        }
-        self.settings.configuration.enable_server
-    }
-
-    /// Whether the node joins a cluster.
-    #[cfg(feature = "server")]
-    pub(crate) fn in_cluster(&self) -> bool {
-        #[cfg(feature = "api")]
-        if self.serve_kubectl.is_some() {
-            return true;
-        }
-        #[cfg(feature = "apiserver")]
-        return self.client.is_some() || !self.settings.kubeconfig.as_os_str().is_empty();
-        #[cfg(not(feature = "apiserver"))]
-        false
-    }
 }
 
 impl NodeAgent {
     /// A builder with these settings.
     pub fn builder(settings: Settings) -> NodeAgentBuilder {
-        let parts = Parts {
-            settings,
-            runtime: RuntimeChoice::None,
-            cri_runtime: Vec::new(),
-            kubelet: Vec::new(),
-            sources: PodConfig::builder(),
-            sinks: Vec::new(),
-            admission: Vec::new(),
-            prober: None,
-            recorders: None,
-            config_objects: None,
-            volumes: None,
-            node: None,
-            logs: None,
-            streaming: None,
-            stats: StatsParts::default(),
-            clock: Clock::system(),
-            disk: Disk::default(),
-            jitter: None,
-            #[cfg(feature = "apiserver")]
-            client: None,
-            #[cfg(feature = "api")]
-            serve_kubectl: None,
-            #[cfg(feature = "console")]
-            console: crate::console::ConsoleParts::default(),
-            #[cfg(feature = "apiserver")]
-            local_node: Vec::new(),
-            #[cfg(feature = "apiserver")]
-            machine: None,
-            #[cfg(feature = "resources")]
-            numa_nodes: None,
-            #[cfg(feature = "volumes")]
-            node_volumes: Vec::new(),
-            #[cfg(feature = "volumes")]
-            plugins: Vec::new(),
-            #[cfg(feature = "server")]
-            api: crate::server::ApiParts::default(),
-        };
         NodeAgentBuilder {
-            parts,
+            parts: Parts::new(settings),
             height: PhantomData,
         }
     }
@@ -237,7 +102,7 @@ impl NodeAgentBuilder<NoRuntime> {
     }
 
     fn with<Height>(mut self, runtime: RuntimeChoice) -> NodeAgentBuilder<Height> {
-        self.parts.runtime = runtime;
+        self.parts.runtime.choice = runtime;
         NodeAgentBuilder {
             parts: self.parts,
             height: PhantomData,
@@ -257,7 +122,7 @@ impl NodeAgentBuilder<OfContainers> {
         mut self,
         change: impl FnOnce(CriRuntimeBuilder) -> CriRuntimeBuilder + Send + 'static,
     ) -> Self {
-        self.parts.cri_runtime.push(Box::new(change));
+        self.parts.runtime.changes.push(Box::new(change));
         self
     }
 
@@ -268,7 +133,6 @@ impl NodeAgentBuilder<OfContainers> {
     }
 
     /// The NUMA nodes whose CPUs and memory containers get. By default they are those of this machine.
-    #[cfg(feature = "resources")]
     pub fn numa_nodes(mut self, machine: kubelet_resources::Machine) -> Self {
         self.parts.numa_nodes = Some(machine);
         self
@@ -293,13 +157,13 @@ impl NodeAgentBuilder<OfContainers> {
 impl NodeAgentBuilder<OfPods> {
     /// How the logs of containers are read. By default, `kubectl logs` fails.
     pub fn logs(mut self, logs: Arc<dyn ContainerLogs>) -> Self {
-        self.parts.logs = Some(logs);
+        self.parts.runtime.logs = Some(logs);
         self
     }
 
     /// How commands run in containers. By default, `kubectl exec` fails.
     pub fn streaming(mut self, streaming: Arc<dyn StreamingRuntime>) -> Self {
-        self.parts.streaming = Some(streaming);
+        self.parts.runtime.streaming = Some(streaming);
         self
     }
 
@@ -351,15 +215,15 @@ impl<Height> NodeAgentBuilder<Height> {
         self
     }
 
-    /// Mounts volumes, instead of the volume manager of the feature `volumes`.
+    /// Mounts volumes, instead of the volume manager of `kubelet-volume`.
     pub fn volumes(mut self, volumes: Arc<dyn VolumeManager>) -> Self {
-        self.parts.volumes = Some(volumes);
+        self.parts.volumes.manager = Some(volumes);
         self
     }
 
     /// The node that pods must fit, for an agent without a cluster.
     pub fn node(mut self, node: Arc<dyn NodeGetter>) -> Self {
-        self.parts.node = Some(node);
+        self.parts.node.getter = Some(node);
         self
     }
 
@@ -393,7 +257,7 @@ impl<Height> NodeAgentBuilder<Height> {
     /// Joins the cluster with this client, instead of the settings' kubeconfig.
     #[cfg(feature = "apiserver")]
     pub fn client(mut self, client: Client) -> Self {
-        self.parts.client = Some(client);
+        self.parts.cluster.client = Some(client);
         self
     }
 
@@ -402,7 +266,7 @@ impl<Height> NodeAgentBuilder<Height> {
     /// acknowledged is there after a `kill -9`. `kubeconfig` beside it is the administrator's. The certificates are the server's own.
     ///
     /// Pods are bound to this node when they are created; there is no other scheduler. They run on when the agent ends, and the next
-    /// agent takes them over. With the feature `stats`, `kubectl top` works.
+    /// agent takes them over. `kubectl top` works, too.
     ///
     /// When [`run`](NodeAgent::run) has returned, the file is closed, and the next agent on the folder may be in the same process.
     /// Handles and clients of the ended agent may be kept.
@@ -426,26 +290,26 @@ impl<Height> NodeAgentBuilder<Height> {
     /// ```
     #[cfg(feature = "api")]
     pub fn serve_kubectl(mut self, address: std::net::SocketAddr) -> Self {
-        self.parts.serve_kubectl = Some(address);
+        self.parts.own_api.address = Some(address);
         self
     }
 
     /// Serves pages to look at the node and its pods: [`kubelet_server::console`].
-    #[cfg(feature = "console")]
+    #[cfg(feature = "server")]
     pub fn console(mut self, at: crate::ConsoleAt) -> Self {
         self.parts.console.at = Some(at);
         self
     }
 
     /// The metrics from which the console plots how long relists and syncs take. By default it plots nothing.
-    #[cfg(feature = "console")]
+    #[cfg(feature = "server")]
     pub fn console_durations(mut self, durations: Arc<dyn kubelet_server::console::Durations>) -> Self {
         self.parts.console.durations = Some(durations);
         self
     }
 
     /// What answers `/stats/summary`, `/metrics/cadvisor` and `/metrics/resource`. By default, this host and its cgroups are
-    /// measured, with the feature `stats`.
+    /// measured.
     pub fn stats(mut self, stats: Arc<dyn StatsProvider>) -> Self {
         self.parts.stats.provider = Some(stats);
         self
@@ -458,36 +322,32 @@ impl<Height> NodeAgentBuilder<Height> {
     }
 
     /// Changes the node before it is built: setters of its status, checks that it is ready, its network.
-    #[cfg(feature = "apiserver")]
     pub fn configure_node(
         mut self,
         change: impl FnOnce(LocalNodeBuilder) -> LocalNodeBuilder + Send + 'static,
     ) -> Self {
-        self.parts.local_node.push(Box::new(change));
+        self.parts.node.changes.push(Box::new(change));
         self
     }
 
     /// The machine that the node reports. By default it is this one.
-    #[cfg(feature = "apiserver")]
     pub fn machine(mut self, machine: kubelet_node::MachineInfo) -> Self {
-        self.parts.machine = Some(machine);
+        self.parts.node.machine = Some(machine);
         self
     }
 
     /// Adds a plugin for a kind of volume.
-    #[cfg(feature = "volumes")]
     pub fn volume_plugin(mut self, plugin: Arc<dyn VolumePlugin>) -> Self {
-        self.parts.plugins.push(plugin);
+        self.parts.volumes.plugins.push(plugin);
         self
     }
 
     /// Changes the volume manager before it is built.
-    #[cfg(feature = "volumes")]
     pub fn configure_volumes(
         mut self,
         change: impl FnOnce(NodeVolumesBuilder) -> NodeVolumesBuilder + Send + 'static,
     ) -> Self {
-        self.parts.node_volumes.push(Box::new(change));
+        self.parts.volumes.changes.push(Box::new(change));
         self
     }
 
@@ -497,28 +357,28 @@ impl<Height> NodeAgentBuilder<Height> {
         mut self,
         change: impl FnOnce(NodeApiBuilder) -> NodeApiBuilder + Send + 'static,
     ) -> Self {
-        self.parts.api.changes.push(Box::new(change));
+        self.parts.server.changes.push(Box::new(change));
         self
     }
 
     /// The metrics that the server reports. By default, there are none.
     #[cfg(feature = "server")]
     pub fn metrics(mut self, metrics: Arc<dyn MetricsSource>) -> Self {
-        self.parts.api.metrics = Some(metrics);
+        self.parts.server.metrics = Some(metrics);
         self
     }
 
     /// Sets how much is logged (`/debug/flags/v`).
     #[cfg(feature = "server")]
     pub fn verbosity(mut self, verbosity: Arc<dyn LogVerbosity>) -> Self {
-        self.parts.api.verbosity = Some(verbosity);
+        self.parts.server.verbosity = Some(verbosity);
         self
     }
 
     /// Makes profiles of the process (`/debug/pprof/`).
     #[cfg(feature = "server")]
     pub fn profiler(mut self, profiler: Arc<dyn Profiler>) -> Self {
-        self.parts.api.profiler = Some(profiler);
+        self.parts.server.profiler = Some(profiler);
         self
     }
 }

@@ -2,47 +2,32 @@
 
 use kubelet_core::admission::SysctlAllowlist;
 
-#[cfg(feature = "api")]
-use crate::api;
-use crate::builder::Parts;
-#[cfg(feature = "apiserver")]
-use crate::cluster;
-#[cfg(feature = "console")]
-use crate::console;
-use crate::error::Problems;
-#[cfg(feature = "apiserver")]
-use crate::node;
-#[cfg(feature = "server")]
-use crate::server;
-use crate::{Error, Result, Settings, cgroups, engines, eviction, host, refused, runtime, sources};
+use crate::error::{Error, Problems, Result};
+use crate::parts::Parts;
+use crate::refused;
+use crate::rooms::{
+    cgroups, cluster, console, container_logs, eviction, host, http, node, own_api, resources, server,
+};
+use crate::settings::Settings;
 
 /// Reports all problems of the settings.
 pub(crate) fn check(parts: &Parts) -> Result<()> {
     let (mut problems, settings) = (Problems::default(), &parts.settings);
+    let joins = parts.joins();
     problems.note(settings.hostname());
-    #[cfg(feature = "apiserver")]
-    cluster::check(settings, parts.client.as_ref(), &mut problems);
-    #[cfg(feature = "apiserver")]
-    node::check(settings, &mut problems);
-    #[cfg(feature = "api")]
-    api::check(parts, &mut problems);
-    #[cfg(feature = "console")]
-    console::check(parts, &mut problems);
-    runtime::check(settings, &mut problems);
-    cgroups::check(settings, &mut problems);
-    sources::check(settings, &mut problems);
-    host::check(settings, &mut problems);
-    refused::check(settings, &mut problems);
-    eviction::check(settings, parts.stats.summaries.is_some(), &mut problems);
     problems.note(sysctls(settings));
-    #[cfg(feature = "server")]
-    {
-        let in_cluster = parts.in_cluster();
-        server::check(settings, in_cluster, &mut problems);
-    }
-    #[cfg(feature = "resources")]
-    crate::resources::check(settings, &mut problems);
-    engines::check(settings, &mut problems);
+    refused::check(settings, &mut problems);
+    host::check(settings, &mut problems);
+    http::check(settings, &mut problems);
+    cluster::check(settings, &parts.cluster, &mut problems);
+    own_api::check(settings, &parts.own_api, joins, &mut problems);
+    cgroups::check(settings, &mut problems);
+    resources::check(settings, &mut problems);
+    node::check(settings, &mut problems);
+    eviction::check(settings, &mut problems);
+    container_logs::check(settings, &mut problems);
+    server::check(settings, joins || parts.own_api.is_wanted(), &mut problems);
+    console::check(&parts.console, parts.serves_node_api(), &mut problems);
     problems.into_result()
 }
 

@@ -1,352 +1,293 @@
-//! Builds an agent, room by room. The order is the one in which the rooms need each other.
+//! The story of a node: settings, machine, cluster, runtime, resources, volumes, statuses, pods, server.
+//!
+//! Each chapter builds rooms from those of the chapters before it. Nothing runs yet; what is to run is added to the tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_config::KubeletConfiguration;
-#[cfg(feature = "resources")]
-use kubelet_core::ResourceUpdates;
-use kubelet_core::admission::AppArmorAdmitHandler;
+use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures};
 use kubelet_core::{
-    EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodCache,
-    PodStatusManager as _, PodWorkersConfig, ProbeResultCache, RootDir,
+    EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodCache, PodStatusManager as _,
+    PodStatusReporter, PodWorkersConfig, ProbeResultCache, ResourceUpdates, RootDir,
 };
 use kubelet_kuberuntime::NodeProber;
 use kubelet_pleg::EventedPleg;
-use kubelet_status::StatusManagerConfig;
 
 use crate::agent::NodeAgent;
-#[cfg(feature = "api")]
-use crate::api;
-use crate::builder::{Parts, changed};
-#[cfg(feature = "dra")]
-use crate::claims::ClaimRoom;
-#[cfg(feature = "apiserver")]
-use crate::cluster::Cluster;
-use crate::configured::{self, count, time};
-use crate::context::{Built, Context};
+use crate::check;
+use crate::configured::{self, time};
+use crate::context::{Context, changed, with};
 use crate::dynamic::{Adapt, Dynamic, Engines};
-#[cfg(feature = "apiserver")]
-use crate::events;
-use crate::events::EventFeed;
-use crate::eviction::EvictionRoom;
+use crate::error::{Error, Result};
 use crate::handle::AgentHandle;
-use crate::machine::HostMachine;
-#[cfg(feature = "apiserver")]
-use crate::node::{self, NodeRoom, Reports};
-use crate::objects::Objects;
-#[cfg(feature = "resources")]
-use crate::resources::{ResourceHandles, ResourceRoom};
-use crate::runtime::{self, Connected, RuntimeRoom, Uses};
-#[cfg(feature = "server")]
-use crate::server;
-use crate::shutdown::ShutdownRoom;
-use crate::stats::{Measured, StatsRoom};
+use crate::parts::Parts;
+use crate::rooms::cluster::ClusterRoom;
+use crate::rooms::console::ConsoleRoom;
+use crate::rooms::events::EventFeed;
+use crate::rooms::eviction::{self, EvictionRoom};
+use crate::rooms::machine::HostMachine;
+use crate::rooms::node::{self, NodeRoom};
+use crate::rooms::own_api::OwnApiRoom;
+use crate::rooms::plugins::{self, PluginRoom};
+use crate::rooms::resources::{AtStart, ResourceRoom};
+use crate::rooms::runtime::{self, Connected, RuntimeRoom};
+use crate::rooms::server::{self, StatusChanges};
+use crate::rooms::shutdown::ShutdownRoom;
+use crate::rooms::stats::{self, StatsRoom};
+use crate::rooms::volumes::{self, LateVolumes, VolumeRoom};
+use crate::rooms::{cgroups, container_logs, health, host, images, sources, statuses, streams};
 use crate::tasks::Tasks;
-#[cfg(feature = "volumes")]
-use crate::volumes::{self, LateVolumes, Storage};
-use crate::{Error, Result, cgroups, check, engines, host, sources, statuses};
 
 /// How long the event about an agent that cannot be built may take.
 const LAST_EVENT: Duration = Duration::from_secs(5);
 
 /// Builds the agent of these parts. All problems of the settings are reported before anything is done. If a part cannot be built
 /// later, the node gets the event `KubeletSetupFailed`.
-pub(crate) async fn compose(parts: Parts) -> Result<NodeAgent> {
+pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     check::check(&parts)?;
-    let (mut tasks, mut events) = (Tasks::default(), None);
-    let built = assemble(parts, &mut tasks, &mut events).await;
-    if let (Err(error), Some(feed)) = (&built, events) {
-        feed.record_node(EventType::Warning, "KubeletSetupFailed", error.to_string());
-        // The recorder to the API server ends when nobody can record any more, and has sent what was recorded.
-        drop(feed);
-        tasks.run_only("events", LAST_EVENT).await;
+    let mut tasks = Tasks::default();
+    let ground = Ground::lay(&mut parts, &mut tasks).await?;
+    let feed = ground.feed.clone();
+    match assemble(ground, parts, &mut tasks).await {
+        Ok(handle) => Ok(NodeAgent { handle, tasks }),
+        Err(error) => {
+            feed.record_node(EventType::Warning, "KubeletSetupFailed", error.to_string());
+            // The recorder to the API server ends when nobody can record any more, and has sent what was recorded.
+            drop(feed);
+            tasks.run_only("events", LAST_EVENT).await;
+            Err(error)
+        }
     }
-    built
 }
 
-/// Builds the agent. `started` gets the events of the agent as soon as they can be recorded.
-#[cfg_attr(
-    not(all(feature = "apiserver", feature = "volumes")),
-    allow(unused_mut, reason = "what features add to")
-)]
-async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<EventFeed>) -> Result<NodeAgent> {
-    #[cfg(feature = "api")]
-    let adapt: Adapt = match parts.serve_kubectl {
-        Some(_) => api::adapt,
-        None => as_it_is,
-    };
-    #[cfg(not(feature = "api"))]
-    let adapt: Adapt = as_it_is;
-    adapt(&mut parts.settings.configuration);
-    let mut dynamic = Engines::default();
-    let root_dir = std::path::absolute(&parts.settings.root_dir);
-    let root_dir = root_dir.map_err(|source| Error::Io {
-        what: "the folder of the agent".to_owned(),
-        source,
-    })?;
-    parts.settings.root_dir.clone_from(&root_dir);
-    let settings = Arc::new(parts.settings);
-    let (config, gates) = (&settings.configuration, &settings.feature_gates);
-    let folders = RootDir::new(&root_dir);
-    #[cfg(feature = "api")]
-    if parts.serve_kubectl.is_some() {
-        api::create_folder(&root_dir, parts.disk).await?;
-    }
-    let create = folders.clone();
-    let created = parts.disk.run(move || create.create()).await;
-    created.map_err(|source| Error::Io {
-        what: format!("cannot create {}", root_dir.display()),
-        source,
-    })?;
+/// What all rooms stand on: the machine, the cluster, and who records events.
+struct Ground {
+    context: Context,
+    feed: EventFeed,
+    machine: HostMachine,
+    own_api: OwnApiRoom,
+    cluster: ClusterRoom,
+    console: ConsoleRoom,
+    adapt: Adapt,
+    dynamic: Engines,
+}
 
-    // The access to the cluster.
-    let machine = HostMachine::new(parts.clock);
-    #[cfg(feature = "apiserver")]
-    let local = node::local(&settings, &machine, parts.machine)?;
-    #[cfg(feature = "apiserver")]
-    #[cfg_attr(not(feature = "api"), allow(unused_mut, reason = "what the feature changes"))]
-    let mut cluster = Cluster::open(&settings, parts.client).await?;
-    #[cfg(feature = "api")]
-    let own_api = match parts.serve_kubectl {
-        Some(address) => {
-            let (served, connections) = api::open(address, &settings, parts.clock, parts.disk).await?;
-            let own = served.own.clone();
-            cluster = Some(Cluster::of_own(served));
-            Some((own, connections))
+impl Ground {
+    async fn lay(parts: &mut Parts, tasks: &mut Tasks) -> Result<Self> {
+        // Settings.
+        let adapt = parts.own_api.adapt();
+        adapt(&mut parts.settings.configuration);
+        let root_dir = std::path::absolute(&parts.settings.root_dir);
+        parts.settings.root_dir = root_dir.map_err(|source| Error::Io {
+            what: "the folder of the agent".to_owned(),
+            source,
+        })?;
+        let settings = Arc::new(parts.settings.clone());
+        let (clock, disk) = (parts.clock, parts.disk);
+        let mut own_api = OwnApiRoom::open(&settings, &parts.own_api, (clock, disk), tasks).await?;
+        let root_dir = RootDir::new(&settings.root_dir);
+        let create = root_dir.clone();
+        let created = disk.run(move || create.create()).await;
+        created.map_err(|source| Error::Io {
+            what: format!("cannot create {}", settings.root_dir.display()),
+            source,
+        })?;
+
+        // Machine, and the access to the cluster.
+        let machine = HostMachine::new(clock);
+        let node_name: Arc<str> = settings.hostname()?.into();
+        let mut of_cluster = std::mem::take(&mut parts.cluster);
+        of_cluster.client = own_api.client().or(of_cluster.client);
+        let cluster = ClusterRoom::open(&settings, of_cluster, tasks).await?;
+        tracing::info!(
+            node = &*node_name,
+            version = settings.version,
+            standalone = !cluster.is_joined(),
+            "Starting kubelet."
+        );
+
+        // Events.
+        let (mut recorders, mut dynamic) = (parts.recorders.take(), Engines::default());
+        if recorders.is_none() {
+            dynamic.events = cluster.events(&settings, &node_name, clock, tasks);
+            let recorder = dynamic.events.clone();
+            recorders = recorder.map(|events| (Arc::new(events.clone()) as _, Arc::new(events) as _));
         }
-        None => None,
-    };
-    let node_name: Arc<str> = settings.hostname()?.into();
-    #[cfg(feature = "apiserver")]
-    let client = cluster.as_ref().map(Cluster::client);
-    #[cfg(feature = "apiserver")]
-    let standalone = client.is_none();
-    #[cfg(not(feature = "apiserver"))]
-    let standalone = true;
-    tracing::info!(
-        node = &*node_name,
-        version = settings.version,
-        standalone,
-        "Starting kubelet."
-    );
-    #[cfg(feature = "apiserver")]
-    if let (Some(client), None) = (&client, &parts.recorders) {
-        let events = events::to_api_server(client, &node_name, config, parts.clock, tasks);
-        dynamic.events = Some(events.clone());
-        parts.recorders = Some((Arc::new(events.clone()), Arc::new(events)));
-    }
-    #[cfg(feature = "console")]
-    let recent = parts.console.events(&mut parts.recorders, parts.clock);
-    let feed = EventFeed::new(parts.recorders);
-    *started = Some(feed.clone());
-    let context = Context {
-        settings: settings.clone(),
-        root_dir: folders,
-        node_name,
-        recorder: Arc::new(feed.clone()),
-        node_recorder: Arc::new(feed.clone()),
-        clock: parts.clock,
-        disk: parts.disk,
-        #[cfg(all(feature = "server", not(feature = "api")))]
-        serves_streams: config.enable_server,
-        #[cfg(feature = "api")]
-        serves_streams: config.enable_server || own_api.is_some(),
-        #[cfg(feature = "apiserver")]
-        client: client.clone(),
-        #[cfg(feature = "api")]
-        serves_kubectl: own_api.is_some(),
-    };
-    #[cfg(feature = "volumes")]
-    if parts.volumes.is_none() && parts.runtime.mounts() {
-        volumes::share(&context).await?;
-    }
-    let mut objects = Objects::new(&context, parts.config_objects, tasks)?;
-
-    host::start(&context, tasks).await?;
-
-    // The runtime, and the node that reports it.
-    let connected = runtime::connect(parts.runtime, &context, tasks).await?;
-    #[cfg(any(feature = "csi", feature = "resources"))]
-    let registry = crate::plugins::PluginRoom::default();
-    #[cfg(feature = "resources")]
-    let updates = gates.enabled("ResourceHealthStatus").then(ResourceUpdates::new);
-    #[cfg(feature = "resources")]
-    let resources = match &connected {
-        Connected::Containers(services) => match services.of_resources() {
-            Some(runtime) => {
-                let machine = parts.numa_nodes.take();
-                Some(ResourceRoom::new(&context, runtime, machine, &registry, updates.clone()).await?)
-            }
-            None => None,
-        },
-        Connected::Pods(_) => None,
-    };
-    #[cfg(feature = "dra")]
-    let claims = match &connected {
-        Connected::Containers(_) => ClaimRoom::new(&context, &registry, updates.clone()).await?,
-        Connected::Pods(_) => None,
-    };
-    #[cfg(feature = "dra")]
-    let of_claims = claims.as_ref().map(ClaimRoom::handle);
-    #[cfg(not(feature = "dra"))]
-    let of_claims: Option<Arc<dyn kubelet_core::DynamicResources>> = None;
-    #[cfg(feature = "resources")]
-    if resources.is_none() {
-        crate::resources::ignore(&settings);
-    }
-    #[cfg(feature = "resources")]
-    let of_resources = resources.as_ref().map(ResourceRoom::handles);
-    let mut kubelet = Kubelet::builder();
-    let (eviction, shutdown) = (EvictionRoom::new(&settings)?, ShutdownRoom::new(&settings)?);
-    #[cfg(feature = "volumes")]
-    let late = LateVolumes::default();
-    let mut node_settings = configured::node(config, gates);
-    #[cfg(feature = "api")]
-    {
-        node_settings.cluster_has_dns = !context.serves_kubectl;
-    }
-    let mut status_config = StatusManagerConfig::default();
-    status_config.clock = context.clock;
-    status_config.node.stop_signals = gates.enabled("ContainerStopSignals");
-    (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
-    let mut getter = parts.node;
-    #[cfg(feature = "apiserver")]
-    let (node, heartbeat) = {
-        let reports = Reports {
-            runtime: &connected,
-            state: kubelet.runtime_state(),
-            eviction: &eviction,
-            shutdown: &shutdown,
-            #[cfg(feature = "resources")]
-            resources: of_resources.as_ref(),
-            #[cfg(feature = "volumes")]
-            volumes: late.clone(),
+        let console = ConsoleRoom::open(std::mem::take(&mut parts.console), &mut recorders, clock);
+        let feed = EventFeed::new(recorders);
+        let context = Context {
+            settings,
+            root_dir,
+            node_name,
+            recorder: Arc::new(feed.clone()),
+            node_recorder: Arc::new(feed.clone()),
+            clock,
+            disk,
+            serves_kubectl: own_api.is_open(),
         };
-        NodeRoom::new(local, &context, cluster.as_ref(), reports, parts.local_node).await
-    };
-    #[cfg(feature = "apiserver")]
-    {
-        node.describe(&mut node_settings, &mut status_config);
-        getter.get_or_insert_with(|| node.getter());
+        Ok(Self { context, feed, machine, own_api, cluster, console, adapt, dynamic })
     }
+}
 
-    // Where statuses go.
-    #[cfg(feature = "apiserver")]
-    let facts = status_config.node.clone();
-    #[cfg(feature = "pods-api")]
-    let changes = gates.enabled("PodsAPI").then(server::StatusChanges::default);
-    #[cfg(feature = "pods-api")]
-    let beside = changes.clone().map(|changes| Arc::new(changes) as _);
-    #[cfg(not(feature = "pods-api"))]
-    let beside = None;
-    let statuses = statuses::manager(&context, parts.sinks, beside, status_config);
+/// The runtime, and the resources that its containers get.
+struct Base {
+    connected: Connected,
+    plugins: PluginRoom,
+    resources: ResourceRoom,
+    /// The pods whose devices changed their health, if statuses show it.
+    updates: Option<ResourceUpdates>,
+}
 
-    // Volumes.
-    let mut mounted = parts.volumes;
-    #[cfg(feature = "pod-certificates")]
-    let certificates = certificates(&context, &getter);
-    #[cfg(feature = "volumes")]
-    let node_volumes = match mounted {
-        Some(_) => {
-            late.is_initialized();
-            None
+impl Base {
+    async fn lay(ground: &Ground, parts: &mut Parts, tasks: &mut Tasks) -> Result<Self> {
+        // Runtime.
+        let (context, choice) = (&ground.context, std::mem::take(&mut parts.runtime.choice));
+        if parts.volumes.manager.is_none() && choice.mounts() {
+            volumes::share(context).await?;
         }
-        None => {
-            let storage = Storage {
-                context: &context,
-                node: getter.clone(),
-                #[cfg(feature = "apiserver")]
-                watched: node.watched.clone(),
-                config_objects: objects.config_objects.clone(),
-                tokens: objects.tokens.clone(),
-                #[cfg(feature = "pod-certificates")]
-                certificates: certificates
-                    .as_ref()
-                    .map(|manager| Arc::new(manager.handle()) as _),
-                #[cfg(not(feature = "pod-certificates"))]
-                certificates: None,
-                plugins: parts.plugins,
-                changes: parts.node_volumes,
-                #[cfg(feature = "csi")]
-                registry: registry.clone(),
-            };
-            let volumes = storage.build(&late, tasks)?;
-            mounted = Some(volumes.clone());
-            Some(volumes)
-        }
-    };
+        host::start(context, tasks).await?;
+        let serves = context.settings.configuration.enable_server || ground.own_api.is_open();
+        let streams = match choice.needs_streams() && serves {
+            true => streams::open(tasks).await?,
+            false => None,
+        };
+        let connected = runtime::connect(choice, context, streams).await?;
 
-    // The runtime of pods.
-    let (probes, reporter) = (ProbeResultCache::new(), statuses.reporter());
-    #[cfg(feature = "apiserver")]
-    let node_ips = node_settings.node_ips.clone();
-    #[cfg(feature = "apiserver")]
-    let manager = objects.manager.take();
-    let mut runtime = match connected {
-        Connected::Pods(runtime) => RuntimeRoom::of_pods(runtime),
-        Connected::Containers(services) => {
-            if services.has_user_namespaces() {
-                node_settings.user_namespaces = configured::user_namespaces(config, context.disk).await?;
-            }
-            let uses = Uses {
-                node: node_settings,
-                objects,
-                volumes: mounted.clone(),
-                statuses: reporter.clone(),
-                probes: probes.clone(),
-                #[cfg(feature = "resources")]
-                resources: of_resources.as_ref().map(ResourceHandles::of_containers),
-                #[cfg(not(feature = "resources"))]
-                resources: None,
-                #[cfg(feature = "resources")]
-                exclusive_cpus: of_resources
-                    .as_ref()
-                    .and_then(|handles| handles.exclusive_cpus(&settings)),
-                #[cfg(not(feature = "resources"))]
-                exclusive_cpus: None,
-                claims: of_claims.clone(),
-            };
-            RuntimeRoom::of_containers(services, &context, uses, parts.cri_runtime).await?
-        }
-    };
-    runtime.logs = parts.logs.or(runtime.logs);
-    runtime.streaming = parts.streaming.or(runtime.streaming);
+        // Resources.
+        let shows_health = context.settings.feature_gates.enabled("ResourceHealthStatus");
+        let updates = shows_health.then(ResourceUpdates::new);
+        let services = connected.services();
+        let at_start = services.and_then(|services| services.of_resources());
+        let at_start = AtStart::read(context, at_start, parts.numa_nodes.take()).await?;
+        let uses = plugins::Uses {
+            cluster: &ground.cluster,
+            has_containers: services.is_some(),
+            devices: at_start.as_ref().map(|it| (&it.machine, it.running())),
+            updates: updates.clone(),
+        };
+        let plugins = PluginRoom::open(context, uses).await?;
+        let resources = ResourceRoom::open(context, at_start, plugins.allocator()).await?;
+        Ok(Self { connected, plugins, resources, updates })
+    }
+}
 
-    // The sources of pods, and the engine.
-    let mut pods = sources::static_pods(parts.sources, &context)?;
-    #[cfg(feature = "apiserver")]
-    if let (Some(heartbeat), Some(client)) = (heartbeat, &client) {
-        let informer = heartbeat.informer();
-        let source = kubelet_config::ApiServerSource::new(client.clone(), &*context.node_name);
-        pods = pods.source(source.node_synced(informer.synced()));
-        kubelet = kubelet.mirrors(Arc::new(kubelet_status::ApiServerMirrorClient::new(
-            client.clone(),
-        )));
-        let handle = statuses.handle();
-        tasks.add("addresses", |shutdown| {
-            node::follow_addresses(informer, node_ips, handle, facts, shutdown)
+/// The pod lifecycle, and what it stands on.
+struct House {
+    context: Context,
+    cluster: ClusterRoom,
+    plugins: PluginRoom,
+    resources: ResourceRoom,
+    node: NodeRoom,
+    eviction: EvictionRoom,
+    shutdown: ShutdownRoom,
+    volumes: VolumeRoom,
+    runtime: RuntimeRoom,
+    changes: StatusChanges,
+    reporter: Arc<dyn PodStatusReporter>,
+    kubelet: Kubelet,
+}
+
+impl House {
+    async fn build(
+        (context, mut cluster, machine): (Context, ClusterRoom, &HostMachine),
+        base: Base,
+        parts: &mut Parts,
+        tasks: &mut Tasks,
+    ) -> Result<Self> {
+        let Base { connected, plugins, resources, updates } = base;
+        let settings = context.settings.clone();
+        let (config, gates) = (&settings.configuration, &settings.feature_gates);
+        let objects = cluster.objects(&context, parts.config_objects.take(), tasks)?;
+
+        // The node, of what the rooms report.
+        let (eviction, shutdown) = (EvictionRoom::open(&settings)?, ShutdownRoom::open(&settings));
+        let (kubelet, late) = (Kubelet::builder(), LateVolumes::default());
+        let local = node::local(&settings, machine, parts.node.machine.take())?;
+        let local = connected.report(local.ready_check(kubelet.runtime_state()));
+        let local = plugins.report(shutdown.report(eviction.report(local)));
+        let of_node = std::mem::take(&mut parts.node);
+        let node = NodeRoom::open(&context, late.report(local), of_node, &mut cluster, tasks).await;
+        let mut of_node = configured::node(config, gates);
+        of_node.cluster_has_dns = !context.serves_kubectl;
+        let mut of_statuses = statuses::config(&context);
+        node.describe(&mut of_node, &mut of_statuses);
+
+        // Volumes.
+        let uses = volumes::Uses {
+            certificates: cluster.pod_certificates(&context, node.getter.clone()),
+            cluster: &cluster,
+            plugins: &plugins,
+            objects: &objects,
+            node: node.getter.clone(),
+        };
+        let of_volumes = std::mem::take(&mut parts.volumes);
+        let volumes = VolumeRoom::open(&context, of_volumes, uses, &late, tasks)?;
+
+        // Statuses.
+        let (changes, facts) = (StatusChanges::open(&context), of_statuses.node.clone());
+        let sinks = std::mem::take(&mut parts.sinks);
+        let statuses = statuses::manager(&cluster, sinks, changes.sink(), of_statuses);
+        let reporter = statuses.reporter();
+        node.start(of_node.node_ips.clone(), statuses.handle(), facts, tasks);
+
+        // Pods: their runtime, their sources, and the engine.
+        let probes = ProbeResultCache::new();
+        let uses = runtime::Uses {
+            node: of_node,
+            objects,
+            volumes: volumes.manager.clone(),
+            statuses: reporter.clone(),
+            probes: probes.clone(),
+            resources: resources.of_containers(),
+            exclusive_cpus: resources.exclusive_cpus(&settings),
+            claims: plugins.claims(),
+        };
+        let of_runtime = std::mem::take(&mut parts.runtime);
+        let runtime = RuntimeRoom::open(connected, &context, of_runtime, uses).await?;
+        let pods = sources::open(std::mem::take(&mut parts.sources), &context, &cluster)?;
+        let cache = PodCache::new();
+        let kubelet = lifecycle(cluster.mirrors(kubelet), &context)
+            .pods(pods.build()?)
+            .pleg(EventedPleg::new(runtime.reader(), cache.clone()), cache)
+            .runtime(runtime.runtime.clone())
+            .statuses(statuses)
+            .volumes(volumes.manager.clone())
+            .node(plugins.node(node.getter.clone()));
+        let of_cgroups = runtime.cgroups.clone();
+        let kubelet = with(kubelet, of_cgroups, |kubelet, cgroups| kubelet.pod_containers(cgroups));
+        let kubelet = with(kubelet, plugins.claims(), KubeletBuilder::dynamic_resources);
+        let kubelet = with(kubelet, parts.jitter.take(), KubeletBuilder::jitter);
+        let kubelet = match (parts.prober.take(), &runtime.services) {
+            (Some(prober), _) => kubelet.prober(prober, probes),
+            (None, Some(services)) => kubelet.prober(NodeProber::new(services.clone()), probes),
+            (None, None) => kubelet,
+        };
+        let kubelet = with(kubelet, updates, |kubelet, updates| {
+            let health = plugins.health().into_iter();
+            health
+                .fold(kubelet, KubeletBuilder::resource_health)
+                .resource_updates(updates)
         });
-        tasks.add("heartbeat", |shutdown| heartbeat.run(shutdown));
+        let mut handlers = std::mem::take(&mut parts.admission);
+        handlers.extend([eviction.admission(), shutdown.admission()]);
+        if runtime.manager.is_some() {
+            handlers.push(Arc::new(check::sysctls(&settings)?));
+            handlers.push(Arc::new(AppArmorAdmitHandler::linux_host()));
+        }
+        handlers.extend(resources.admission());
+        let kubelet = handlers.into_iter().fold(kubelet, KubeletBuilder::admission);
+        let kubelet = changed(std::mem::take(&mut parts.kubelet), kubelet).build()?;
+        Ok(Self {
+            context, cluster, plugins, resources, node, eviction, shutdown, volumes, runtime, changes, reporter, kubelet,
+        })
     }
-    if let Some(getter) = getter {
-        #[cfg(feature = "resources")]
-        let getter = match &of_resources {
-            Some(resources) => resources.node(getter),
-            None => getter,
-        };
-        kubelet = kubelet.node(getter);
-    }
-    #[cfg(feature = "apiserver")]
-    if let Some(features) = node::declared_features(gates) {
-        kubelet = kubelet.declared_features(kubelet_core::admission::DeclaredFeatures::new(features));
-    }
-    let cache = PodCache::new();
-    kubelet = kubelet
-        .pods(pods.build()?)
-        .pleg(EventedPleg::new(runtime.reader(), cache.clone()), cache)
-        .runtime(runtime.runtime.clone())
-        .statuses(statuses)
+}
+
+/// The settings of the pod lifecycle.
+fn lifecycle(kubelet: KubeletBuilder, context: &Context) -> KubeletBuilder {
+    let settings = &*context.settings;
+    let (config, gates) = (&settings.configuration, &settings.feature_gates);
+    let kubelet = kubelet
         .recorder(context.recorder.clone())
         .node_recorder(context.node_recorder.clone())
         .workers(PodWorkersConfig {
@@ -357,176 +298,79 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
         .in_place_resize(configured::in_place_resize(config, gates))
         .clock(context.clock)
         .disk(context.disk)
-        .root_dir(&root_dir);
-    if let Some(jitter) = parts.jitter {
-        kubelet = kubelet.jitter(jitter);
-    }
-    kubelet = match (parts.prober, &runtime.services) {
-        (Some(prober), _) => kubelet.prober(prober, probes),
-        (None, Some(services)) => kubelet.prober(NodeProber::new(services.clone()), probes),
-        (None, None) => kubelet,
-    };
-    if let Some(volumes) = mounted {
-        kubelet = kubelet.volumes(volumes);
-    }
-    if let Some(cgroups) = &runtime.cgroups {
-        kubelet = kubelet.pod_containers(cgroups.clone());
-    }
-    let of_rooms = parts
-        .admission
-        .into_iter()
-        .chain(eviction.admission())
-        .chain(shutdown.admission());
-    kubelet = of_rooms.fold(kubelet, KubeletBuilder::admission);
-    if runtime.manager.is_some() {
-        kubelet = kubelet
-            .admission(Arc::new(check::sysctls(&settings)?))
-            .admission(Arc::new(AppArmorAdmitHandler::linux_host()));
-    }
-    #[cfg(feature = "resources")]
-    if let Some(resources) = &of_resources {
-        kubelet = kubelet.admission(resources.admission());
-    }
-    if let Some(claims) = of_claims {
-        kubelet = kubelet.dynamic_resources(claims);
-    }
-    #[cfg(feature = "resources")]
-    if let Some(updates) = updates {
-        for health in of_resources.iter().map(ResourceHandles::health) {
-            kubelet = kubelet.resource_health(health);
-        }
-        #[cfg(feature = "dra")]
-        for health in claims.iter().map(ClaimRoom::health) {
-            kubelet = kubelet.resource_health(health);
-        }
-        kubelet = kubelet.resource_updates(updates);
-    }
-    let kubelet = changed(parts.kubelet, kubelet).build()?;
-    let handle = kubelet.handle();
-    #[cfg(feature = "resources")]
-    if let Some(resources) = resources {
-        #[cfg(feature = "dra")]
-        let listed = claims.as_ref().map(ClaimRoom::listed);
-        #[cfg(not(feature = "dra"))]
-        let listed = None;
-        resources.start(&context, &handle, listed, tasks);
-    }
-    #[cfg(feature = "dra")]
-    if let Some(claims) = claims {
-        claims.start(&handle, tasks);
-    }
-    #[cfg(any(feature = "csi", feature = "resources"))]
-    registry.start(&context, tasks)?;
+        .root_dir(context.root_dir.path());
+    let declared = node::declared_features(gates).map(DeclaredFeatures::new);
+    with(kubelet, declared, KubeletBuilder::declared_features)
+}
 
-    // What measures usage.
-    let measured = Measured {
+/// Builds all, and adds what runs beside the pod lifecycle.
+async fn assemble(ground: Ground, mut parts: Parts, tasks: &mut Tasks) -> Result<AgentHandle> {
+    let base = Base::lay(&ground, &mut parts, tasks).await?;
+    let Ground { context, feed, machine, mut own_api, cluster, console, adapt, mut dynamic } = ground;
+    let house = House::build((context, cluster, &machine), base, &mut parts, tasks).await?;
+    let House {
+        context, mut cluster, mut plugins, resources, node, eviction, shutdown, volumes, runtime, changes, reporter, kubelet,
+    } = house;
+    let handle = kubelet.handle();
+    plugins.start(&context, &handle, resources.handle(), tasks)?;
+    resources.start(&handle, tasks);
+    cluster.start(&handle, tasks);
+    runtime::start(&context, &runtime, tasks);
+    if let Some(cgroups) = &runtime.cgroups {
+        let enforced = &context.settings.configuration.enforce_node_allocatable;
+        cgroups::start(&context, cgroups, node.local.bound_of_all_pods(enforced), tasks);
+    }
+
+    // Usage, and what is done when too much is used.
+    let uses = stats::Uses {
         machine,
         kubelet: &handle,
         runtime: &runtime,
-        #[cfg(feature = "volumes")]
-        volumes: &node_volumes,
+        volumes: volumes.own.as_ref(),
     };
-    let stats = StatsRoom::new(&context, measured, parts.stats);
-
-    // The engines beside it.
-    if let Some(cgroups) = &runtime.cgroups {
-        cgroups::start(&context, cgroups, tasks);
+    let stats = StatsRoom::open(&context, parts.stats, uses);
+    let images = images::start(&context, &runtime, &stats, tasks)?;
+    if let Some(services) = &runtime.services {
+        dynamic.logs = Some(container_logs::start(&context, services, tasks)?);
     }
-    let images = engines::of_containers(&context, &runtime, &stats, &mut dynamic, tasks)?;
-    #[cfg(feature = "apiserver")]
-    {
-        engines::bound_of_all_pods(&context, &runtime, &node, tasks);
-        if let Some(manager) = manager {
-            let pods = handle.pods().clone();
-            tasks.add("config objects", |shutdown| {
-                manager.run(move || pods.pods(), shutdown)
-            });
-        }
-    }
-    #[cfg(feature = "pod-certificates")]
-    if let Some(manager) = certificates {
-        let pods = handle.pods().clone();
-        tasks.add("pod certificates", |shutdown| {
-            manager.run(move || pods.pods(), shutdown)
-        });
-    }
-    #[cfg(feature = "pods-api")]
-    if let Some(changes) = changes {
-        changes.serve(&context, handle.pods().clone(), reporter, tasks);
-    }
-    let built = Built {
-        kubelet: handle.clone(),
-        runtime,
-        #[cfg(feature = "volumes")]
-        volumes: node_volumes,
-        images,
-        #[cfg(feature = "apiserver")]
-        node,
-        #[cfg(feature = "resources")]
-        resources: of_resources,
+    let uses = eviction::Uses {
+        kubelet: &handle,
+        runtime: &runtime,
+        stats: &stats,
+        images: images.clone(),
+        status: node.status.clone(),
     };
-    eviction.start(&context, &built, &stats, tasks).await?;
-    #[cfg(feature = "shutdown")]
+    eviction.start(&context, uses, tasks)?;
     let trigger = shutdown.trigger();
-    shutdown.start(&context, &built, tasks).await?;
-    #[cfg(feature = "console")]
-    let console = parts
-        .console
-        .start(&context, &built, recent, &mut parts.api, tasks)?;
-    #[cfg(feature = "server")]
-    dynamic.verbosity.clone_from(&parts.api.verbosity);
-    #[cfg(feature = "api")]
-    let api_server = match own_api {
-        Some((own, connections)) => {
-            let node_api = std::mem::take(&mut parts.api);
-            server::start_in_process(&context, &built, &stats, node_api, connections, tasks)?;
-            Some(own)
-        }
-        None => None,
+    shutdown.start(&context, &handle, node.status.clone(), tasks);
+
+    // The server, and whoever asks for health.
+    changes.start(&context, handle.pods().clone(), reporter, tasks);
+    let console = console.start(&context, &handle, runtime.logs.clone(), &mut parts.server, tasks)?;
+    (dynamic.images, dynamic.verbosity) = (images, parts.server.set_verbosity());
+    let uses = server::Uses {
+        kubelet: &handle,
+        runtime: &runtime,
+        stats: &stats,
+        plugins: &plugins,
+        cluster: &cluster,
     };
-    #[cfg(feature = "server")]
-    if config.enable_server {
-        server::start(&context, &built, &stats, parts.api, tasks).await?;
-    }
-    let health = built.with_plugins(HealthChecks::of(&handle));
-    engines::health(config, &health, tasks)?;
-    tasks.add_fallible(
-        "kubelet",
-        |shutdown| async move { Ok(kubelet.run(shutdown).await?) },
-    );
-    Ok(NodeAgent {
-        handle: AgentHandle {
-            kubelet: handle,
-            logs: built.runtime.logs,
-            streaming: built.runtime.streaming,
-            events: feed,
-            health,
-            node_name: context.node_name,
-            dynamic: Dynamic::new(&settings, adapt, dynamic),
-            #[cfg(feature = "shutdown")]
-            shutdown: trigger,
-            #[cfg(feature = "api")]
-            api_server,
-            #[cfg(feature = "console")]
-            console,
-        },
-        tasks: std::mem::take(tasks),
-        #[cfg(feature = "apiserver")]
-        cluster,
+    server::start(&context, parts.server, &uses, own_api.connections(), tasks).await?;
+    let health = plugins.checks(HealthChecks::of(&handle));
+    health::start(&context, &health, tasks)?;
+
+    tasks.add_fallible("kubelet", |shutdown| async move { Ok(kubelet.run(shutdown).await?) });
+    Ok(AgentHandle {
+        kubelet: handle,
+        logs: runtime.logs,
+        streaming: runtime.streaming,
+        events: feed,
+        health,
+        node_name: context.node_name,
+        dynamic: Dynamic::new(&context.settings, adapt, dynamic),
+        shutdown: trigger,
+        joins_cluster: cluster.is_joined(),
+        api_server: own_api.server(),
+        console,
     })
-}
-
-/// The agent decides no field of the configuration itself.
-fn as_it_is(_: &mut KubeletConfiguration) {}
-
-/// The manager of the certificates of pods, in a cluster with the feature gate on.
-#[cfg(feature = "pod-certificates")]
-fn certificates(
-    context: &Context,
-    node: &Option<Arc<dyn kubelet_core::NodeGetter>>,
-) -> Option<kubelet_config::PodCertificateManager> {
-    let is_on = context.settings.feature_gates.enabled("PodCertificateRequest");
-    let (client, node) = (context.client.as_ref().filter(|_| is_on)?, node.clone()?);
-    let manager = kubelet_config::PodCertificateManager::builder(client.clone(), &*context.node_name, node);
-    Some(manager.recorder(context.recorder.clone()).build())
 }

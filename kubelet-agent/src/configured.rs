@@ -1,5 +1,6 @@
 //! Converts the configuration to the settings of each part.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,19 +8,16 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_config::credential_provider::CredentialProvider as Plugin;
 use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
-#[cfg(feature = "logs")]
 use kubelet_core::quantity::Amount;
 use kubelet_core::{Disk, InPlaceResize};
-#[cfg(feature = "logs")]
 use kubelet_kuberuntime::logs::LogRotatePolicy;
 use kubelet_kuberuntime::{
     CgroupDriver, ContainerMemoryQos, CredentialProvider, ImageGcPolicy,
     ImagePullCredentialsVerificationPolicy, ImagePullSettings, NodeSettings, UserNamespaceIds,
 };
 
-use crate::Result;
-#[cfg(feature = "logs")]
-use crate::error::invalid;
+use crate::error::{Result, invalid};
+use crate::settings::Settings;
 
 /// A negative duration becomes zero.
 pub(crate) fn time(duration: GoDuration) -> Duration {
@@ -111,7 +109,6 @@ pub(crate) fn image_gc(config: &KubeletConfiguration) -> ImageGcPolicy {
     policy
 }
 
-#[cfg(feature = "logs")]
 pub(crate) fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotatePolicy> {
     let size = &config.container_log_max_size;
     let parsed = Amount::try_from(&Quantity(size.clone()));
@@ -134,4 +131,38 @@ pub(crate) fn in_place_resize(config: &KubeletConfiguration, gates: &FeatureGate
     settings.static_memory_manager = config.memory_manager_policy == "Static"
         && !gates.enabled("InPlacePodVerticalScalingExclusiveMemory");
     settings
+}
+
+/// What `systemReserved`, `kubeReserved`, `evictionHard` and `reservedSystemCPUs` keep from pods.
+pub(crate) fn reservation(settings: &Settings) -> Result<Reservation> {
+    let config = &settings.configuration;
+    let eviction_hard = match settings.ignore_eviction_threshold {
+        true => &BTreeMap::new(),
+        false => &config.eviction_hard,
+    };
+    let reserved = Reservation::new(&config.system_reserved, &config.kube_reserved, eviction_hard)?;
+    Ok(reserved.with_reserved_system_cpus(config.reserved_system_cpus_count()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_is_the_sum_of_all_reasons() {
+        let mut settings = Settings::new("/var/lib/agent");
+        let config = &mut settings.configuration;
+        let list = |name: &str, amount: &str| [(name.to_owned(), amount.to_owned())].into();
+        config.system_reserved = list("cpu", "500m");
+        config.kube_reserved = list("memory", "1Gi");
+        config.eviction_hard = list("memory.available", "100Mi");
+        let machine = kubelet_node::MachineInfo::new(4, 8 << 30);
+        let reserved = |settings: &Settings| reservation(settings).unwrap().of_node(&machine);
+        let amount = |text: &str| Quantity(text.to_owned());
+        let expected = [("cpu", "500m"), ("memory", "1124Mi")];
+        let expected = expected.map(|(name, text)| (name.to_owned(), amount(text)));
+        assert_eq!(reserved(&settings), expected.into());
+        settings.configuration.reserved_system_cpus = "0-2".to_owned();
+        assert_eq!(reserved(&settings)["cpu"], amount("3"));
+    }
 }

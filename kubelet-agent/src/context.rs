@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "apiserver")]
-use kube_client::Client;
-use kubelet_core::{Clock, Disk, EventRecorder, HealthChecks, KubeletHandle, NodeEventRecorder, RootDir};
+use kubelet_core::{Clock, Disk, EventRecorder, NodeEventRecorder, RootDir};
 
-use crate::Settings;
-use crate::runtime::RuntimeRoom;
+use crate::settings::Settings;
 
 /// What every room may use. Cheap to clone.
 #[derive(Clone)]
@@ -22,43 +19,24 @@ pub(crate) struct Context {
     pub(crate) node_recorder: Arc<dyn NodeEventRecorder>,
     pub(crate) clock: Clock,
     pub(crate) disk: Disk,
-    /// Whether the node's API is served, on a port or in the process.
-    #[cfg(feature = "server")]
-    pub(crate) serves_streams: bool,
-    /// The API server, if the node joins a cluster.
-    #[cfg(feature = "apiserver")]
-    pub(crate) client: Option<Client>,
     /// Whether the API server is in this process, and this node its only one.
-    #[cfg(feature = "api")]
     pub(crate) serves_kubectl: bool,
 }
 
-/// The built agent, for the rooms beside the pod lifecycle: stats, eviction, shutdown, the server.
-#[allow(dead_code, reason = "each room uses what it needs, and rooms have features")]
-pub(crate) struct Built {
-    pub(crate) kubelet: KubeletHandle,
-    pub(crate) runtime: RuntimeRoom,
-    /// The volume manager, if it is the one of `kubelet-volume`.
-    #[cfg(feature = "volumes")]
-    pub(crate) volumes: Option<Arc<kubelet_volume::NodeVolumesHandle>>,
-    /// Collects unused images, for a runtime of containers.
-    pub(crate) images: Option<kubelet_kuberuntime::ImageGcManager>,
-    /// The local node.
-    #[cfg(feature = "apiserver")]
-    pub(crate) node: crate::node::NodeRoom,
-    /// The resources of containers, for a runtime whose containers get some.
-    #[cfg(feature = "resources")]
-    pub(crate) resources: Option<crate::resources::ResourceHandles>,
+/// Changes a builder of a part before the part is built.
+pub(crate) type Change<B> = Vec<Box<dyn FnOnce(B) -> B + Send>>;
+
+/// Applies all changes.
+pub(crate) fn changed<B>(changes: Change<B>, builder: B) -> B {
+    changes
+        .into_iter()
+        .fold(builder, |builder, change| change(builder))
 }
 
-impl Built {
-    /// These checks, and `device-plugin` (`GetHealthCheckers`).
-    pub(crate) fn with_plugins(&self, checks: HealthChecks) -> HealthChecks {
-        #[cfg(feature = "resources")]
-        if let Some(resources) = &self.resources {
-            let devices = resources.devices.clone();
-            return checks.check("device-plugin", move || Ok(devices.check()?));
-        }
-        checks
+/// Sets a part if it is there.
+pub(crate) fn with<B, T>(builder: B, part: Option<T>, set: impl FnOnce(B, T) -> B) -> B {
+    match part {
+        Some(part) => set(builder, part),
+        None => builder,
     }
 }

@@ -6,18 +6,15 @@ use std::sync::Arc;
 use kubelet_config::kubelet_configuration::validation::{Host, validate};
 use kubelet_config::{FeatureGates, KubeletConfiguration};
 use kubelet_kuberuntime::ImageGcManager;
-#[cfg(feature = "logs")]
 use kubelet_kuberuntime::logs::LogRotatePolicy;
-#[cfg(feature = "apiserver")]
 use kubelet_status::EventRecorderHandle;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
-#[cfg(feature = "server")]
-use crate::Error;
-use crate::error::Problems;
-use crate::{Result, Settings, configured};
+use crate::configured;
+use crate::error::{Error, Problems, Result};
+use crate::settings::Settings;
 
 /// The fields that take effect at once. The engines behind them can be changed between two steps of their work.
 pub(crate) const DYNAMIC: [&str; 11] = [
@@ -56,16 +53,16 @@ pub(crate) struct Dynamic {
     engines: Engines,
 }
 
+/// Sets how much is logged; an error says why it cannot.
+pub(crate) type SetVerbosity = Box<dyn Fn(&str) -> std::result::Result<String, String> + Send + Sync>;
+
 /// The engines that can change.
 #[derive(Default)]
 pub(crate) struct Engines {
     pub(crate) images: Option<ImageGcManager>,
-    #[cfg(feature = "logs")]
-    pub(crate) logs: Option<watch::Sender<LogRotatePolicy>>,
-    #[cfg(feature = "apiserver")]
+        pub(crate) logs: Option<watch::Sender<LogRotatePolicy>>,
     pub(crate) events: Option<EventRecorderHandle>,
-    #[cfg(feature = "server")]
-    pub(crate) verbosity: Option<Arc<dyn kubelet_server::LogVerbosity>>,
+    pub(crate) verbosity: Option<SetVerbosity>,
 }
 
 impl Dynamic {
@@ -100,16 +97,14 @@ impl Dynamic {
             .partition(|field| DYNAMIC.contains(&field.as_str()));
         let changed = |prefix: &str| now.iter().any(|field| field.starts_with(prefix));
         let engines = &self.engines;
-        #[cfg(feature = "logs")]
-        let log_rotation = configured::log_rotation(wanted)?;
+                let log_rotation = configured::log_rotation(wanted)?;
         let images = engines.images.as_ref().filter(|_| changed("image"));
         if let Some(images) = images {
             images.set_policy(configured::image_gc(wanted))?;
         }
-        #[cfg(feature = "server")]
-        if changed("logging")
+            if changed("logging")
             && let Some(verbosity) = &engines.verbosity
-            && let Err(error) = verbosity.set(&wanted.logging.verbosity.to_string())
+            && let Err(error) = verbosity(&wanted.logging.verbosity.to_string())
         {
             if let Some(images) = images {
                 images.set_policy(configured::image_gc(&in_force))?;
@@ -119,14 +114,12 @@ impl Dynamic {
             });
         }
         // Nothing fails from here on.
-        #[cfg(feature = "logs")]
-        if changed("containerLog")
+                if changed("containerLog")
             && let Some(logs) = &engines.logs
         {
             logs.send_replace(log_rotation);
         }
-        #[cfg(feature = "apiserver")]
-        if changed("event")
+            if changed("event")
             && let Some(events) = &engines.events
         {
             events.set_rate(
@@ -155,8 +148,7 @@ impl Dynamic {
             }
             Err(error) => problems.add(error.to_string()),
         }
-        #[cfg(feature = "logs")]
-        problems.note(configured::log_rotation(wanted));
+                problems.note(configured::log_rotation(wanted));
         problems.into_result()
     }
 
@@ -271,21 +263,14 @@ mod tests {
         assert_eq!(agent.apply(&wanted).unwrap(), Reconfigured::default());
     }
 
-    #[cfg(all(feature = "logs", feature = "server"))]
     #[test]
     fn a_configuration_of_which_a_part_cannot_be_applied_changes_nothing() {
-        struct Fixed;
-        impl kubelet_server::LogVerbosity for Fixed {
-            fn set(&self, _: &str) -> std::result::Result<String, String> {
-                Err("the log is fixed".to_owned())
-            }
-        }
         let settings = Settings::new("/agent");
         let present = configured::log_rotation(&settings.configuration).unwrap();
         let (logs, policies) = watch::channel(present);
         let engines = Engines {
             logs: Some(logs),
-            verbosity: Some(Arc::new(Fixed)),
+            verbosity: Some(Box::new(|_| Err("the log is fixed".to_owned()))),
             ..Engines::default()
         };
         let agent = Dynamic::new(&settings, |_| (), engines);

@@ -59,21 +59,13 @@ pub enum Error {
     #[error(transparent)]
     ApiServer(#[from] kubelet_apiserver::Error),
     /// From `kubelet-eviction`.
-    #[cfg(feature = "eviction")]
     #[error(transparent)]
     Eviction(#[from] kubelet_eviction::Error),
     /// From `kubelet-node`.
-    #[cfg(any(
-        feature = "apiserver",
-        feature = "healthz",
-        feature = "host",
-        feature = "resources",
-        feature = "systemd"
-    ))]
     #[error(transparent)]
     Node(#[from] kubelet_node::Error),
     /// From `kubelet-plugins`.
-    #[cfg(any(feature = "csi", feature = "resources"))]
+    #[cfg(feature = "plugins")]
     #[error(transparent)]
     Plugins(#[from] kubelet_plugins::Error),
     /// From `kubelet-resources`.
@@ -84,7 +76,6 @@ pub enum Error {
     #[error(transparent)]
     Server(#[from] kubelet_server::Error),
     /// From `kubelet-volume`.
-    #[cfg(feature = "volumes")]
     #[error(transparent)]
     Volume(#[from] kubelet_volume::Error),
 }
@@ -122,14 +113,13 @@ pub(crate) fn invalid(field: &str, value: &str, error: impl std::fmt::Display) -
     }
 }
 
-#[cfg(any(feature = "healthz", feature = "server"))]
+#[cfg(any(feature = "http", feature = "server"))]
 pub(crate) fn address(field: &str, value: &str) -> Result<std::net::IpAddr> {
     value
         .parse()
         .map_err(|error: std::net::AddrParseError| invalid(field, value, error))
 }
 
-#[cfg(any(feature = "apiserver", feature = "healthz", feature = "server"))]
 pub(crate) fn port(field: &str, value: i32) -> Result<u16> {
     value
         .try_into()

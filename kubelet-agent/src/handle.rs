@@ -1,6 +1,7 @@
 //! The handle of an agent: its pods, why they wait, their logs and commands, events and health.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use kubelet_config::KubeletConfiguration;
 use kubelet_core::runtime::streaming::{StreamError, StreamErrorKind, StreamingRuntime};
 use kubelet_core::runtime::{ContainerLogs, PodLogOptions};
 use kubelet_core::{HealthChecks, KubeletHandle, PodExt as _, PodKey, PodUid, Step};
-#[cfg(feature = "shutdown")]
 use kubelet_node::shutdown::ShutdownTrigger;
 use tokio::sync::{broadcast, watch};
 
 use crate::dynamic::{Dynamic, Reconfigured};
-use crate::events::{AgentEvent, EventFeed};
+use crate::rooms::events::{AgentEvent, EventFeed};
+use crate::rooms::own_api::OwnApiServer;
 
 /// Queries and controls an agent, before and while it runs. Cheap to clone.
 #[derive(Clone)]
@@ -27,12 +28,10 @@ pub struct AgentHandle {
     pub(crate) health: HealthChecks,
     pub(crate) node_name: Arc<str>,
     pub(crate) dynamic: Arc<Dynamic>,
-    #[cfg(feature = "shutdown")]
     pub(crate) shutdown: Option<ShutdownTrigger>,
-    #[cfg(feature = "api")]
-    pub(crate) api_server: Option<crate::OwnApiServer>,
-    #[cfg(feature = "console")]
-    pub(crate) console: Option<std::net::SocketAddr>,
+    pub(crate) joins_cluster: bool,
+    pub(crate) api_server: Option<OwnApiServer>,
+    pub(crate) console: Option<SocketAddr>,
 }
 
 impl AgentHandle {
@@ -43,13 +42,13 @@ impl AgentHandle {
 
     /// The API server in this process, if the agent [serves `kubectl`](crate::NodeAgentBuilder::serve_kubectl).
     #[cfg(feature = "api")]
-    pub fn api_server(&self) -> Option<&crate::OwnApiServer> {
+    pub fn api_server(&self) -> Option<&OwnApiServer> {
         self.api_server.as_ref()
     }
 
     /// The address of the console, if it has [one of its own](crate::ConsoleAt::Loopback).
-    #[cfg(feature = "console")]
-    pub fn console_address(&self) -> Option<std::net::SocketAddr> {
+    #[cfg(feature = "server")]
+    pub fn console_address(&self) -> Option<SocketAddr> {
         self.console
     }
 
@@ -136,7 +135,7 @@ impl AgentHandle {
     /// # Errors
     ///
     /// [`Error::Misconfigured`](crate::Error::Misconfigured) with all problems of the configuration. Nothing changes then.
-    pub fn reconfigure(&self, configuration: &KubeletConfiguration) -> crate::Result<Reconfigured> {
+    pub fn reconfigure(&self, configuration: &KubeletConfiguration) -> crate::error::Result<Reconfigured> {
         self.dynamic.apply(configuration)
     }
 
@@ -159,7 +158,6 @@ impl AgentHandle {
     /// # Cancel safety
     ///
     /// When the call is dropped, the shutdown goes on.
-    #[cfg(feature = "shutdown")]
     pub async fn shut_down(&self) {
         if let Some(trigger) = &self.shutdown {
             trigger.shut_down().await;
@@ -167,7 +165,6 @@ impl AgentHandle {
     }
 
     /// The host does not shut down after all: the node is ready again. Pods that have ended stay so.
-    #[cfg(feature = "shutdown")]
     pub fn cancel_shut_down(&self) {
         if let Some(trigger) = &self.shutdown {
             trigger.cancel();
@@ -175,7 +172,6 @@ impl AgentHandle {
     }
 
     /// Whether the settings delay the shutdown of the host until pods have ended.
-    #[cfg(feature = "shutdown")]
     pub fn delays_shut_down(&self) -> bool {
         self.shutdown.is_some()
     }
@@ -201,6 +197,9 @@ impl fmt::Debug for AgentHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentHandle")
             .field("node_name", &self.node_name)
+            .field("joins_cluster", &self.joins_cluster)
+            .field("api_server", &self.api_server)
+            .field("console", &self.console)
             .finish_non_exhaustive()
     }
 }

@@ -2,62 +2,39 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
-mod agent;
-#[cfg(feature = "api")]
-mod api;
-mod builder;
-mod cgroups;
-mod check;
-#[cfg(feature = "dra")]
-mod claims;
-#[cfg(feature = "apiserver")]
-mod cluster;
-mod compose;
+// The ground: plain parts.
 mod configured;
-#[cfg(feature = "console")]
-mod console;
 mod context;
 mod dynamic;
-mod engines;
 mod error;
-mod events;
-mod eviction;
-pub mod guide;
+mod settings;
+mod tasks;
+
+// The rooms of a node.
+mod rooms;
+
+// The composition: what was gathered, what is wrong with it, and the story of a node.
+mod agent;
+mod check;
+mod compose;
 mod handle;
-mod host;
-#[cfg(feature = "stats")]
-mod image_fs;
-mod machine;
-#[cfg(feature = "apiserver")]
-mod node;
-mod objects;
-#[cfg(any(feature = "csi", feature = "resources"))]
-mod plugins;
+mod parts;
+mod refused;
+
+// The face.
+mod builder;
+pub mod guide;
 #[cfg(feature = "program")]
 pub mod program;
-mod refused;
-#[cfg(feature = "resources")]
-mod resources;
-mod runtime;
-#[cfg(feature = "server")]
-mod server;
-mod settings;
-mod shutdown;
-mod sources;
-mod stats;
-mod statuses;
-mod tasks;
-#[cfg(feature = "volumes")]
-mod volumes;
 
 pub use agent::NodeAgent;
-#[cfg(feature = "api")]
-pub use api::OwnApiServer;
 pub use builder::{NoRuntime, NodeAgentBuilder, OfContainers, OfPods};
-#[cfg(feature = "console")]
-pub use console::ConsoleAt;
 pub use dynamic::Reconfigured;
 pub use error::{Error, Result};
-pub use events::AgentEvent;
 pub use handle::AgentHandle;
+#[cfg(feature = "server")]
+pub use rooms::console::ConsoleAt;
+pub use rooms::events::AgentEvent;
+#[cfg(feature = "api")]
+pub use rooms::own_api::OwnApiServer;
 pub use settings::{KUBELET_VERSION, Settings};

@@ -3,8 +3,8 @@
 use kubelet_config::KubeletConfiguration;
 use kubelet_config::kubelet_configuration::OutputRoutingOptions;
 
-use crate::Settings;
 use crate::error::Problems;
+use crate::settings::Settings;
 
 /// Feature gates that have one value in this agent.
 const FIXED_GATES: [(&str, bool); 17] = [
@@ -65,12 +65,6 @@ fn gates(settings: &Settings, problems: &mut Problems) {
 
 fn without_effect(config: &KubeletConfiguration) -> Vec<String> {
     let mut fields = Vec::new();
-    #[cfg(not(feature = "shutdown"))]
-    if !config.shutdown_grace_period_by_pod_priority.is_empty()
-        || config.shutdown_grace_period > Default::default()
-    {
-        fields.push("shutdownGracePeriod needs the feature `shutdown` of kubelet-agent".to_owned());
-    }
     #[cfg(not(feature = "otlp"))]
     if config.tracing.is_some() {
         fields.push("tracing needs the feature `otlp` of kubelet-agent".to_owned());

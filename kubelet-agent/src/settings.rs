@@ -7,13 +7,13 @@ use kubelet_config::credential_provider::CredentialProvider;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
 use kubelet_core::runtime::GcPolicy;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The version of the kubelet whose behaviour these crates have.
 pub const KUBELET_VERSION: &str = "v1.36.2";
 
 /// `legacyContainerLogsDir` in `kuberuntime_container.go`
-#[cfg(feature = "flags")]
+#[cfg(feature = "program")]
 const CONTAINER_LOG_LINKS: &str = "/var/log/containers";
 
 /// The settings of an agent. Each field names the flag of a kubelet that it answers to.
@@ -47,7 +47,7 @@ pub struct Settings {
     /// `--experimental-allocatable-ignore-eviction`
     pub ignore_eviction_threshold: bool,
     /// Whether the agent sets the kernel's settings on which a kubelet relies, unless `protectKernelDefaults` only lets it check
-    /// them. It needs the feature `host`, and root. What it may not set is logged.
+    /// them. It needs root. What it may not set is logged.
     pub set_kernel_settings: bool,
     /// The folder with a link to each container's log, for log collectors; `/var/log/containers` of a kubelet. If empty, there are no
     /// links.
@@ -119,7 +119,7 @@ impl Settings {
     /// # Errors
     ///
     /// If that file cannot be read, or is not valid.
-    #[cfg(feature = "flags")]
+    #[cfg(feature = "program")]
     pub fn of_kubelet(server: &kubelet_config::flags::KubeletServer) -> Result<Self> {
         let flags = &server.flags;
         let mut configuration = server.configuration.clone();
@@ -171,7 +171,7 @@ impl Settings {
 }
 
 #[cfg(test)]
-#[cfg(feature = "flags")]
+#[cfg(feature = "program")]
 mod tests {
     use kubelet_config::flags::CommandLine;
     use kubelet_config::kubelet_configuration::validation::Host;

@@ -9,7 +9,9 @@ use kubelet_core::Disk;
 use tokio::time::sleep;
 
 use super::Program;
-use crate::{AgentHandle, Error, configured};
+use crate::configured;
+use crate::error::Error;
+use crate::handle::AgentHandle;
 
 /// What tells two versions of the files apart: path, inode, length, and time of change with nanoseconds. A file that cannot be
 /// read is left out.

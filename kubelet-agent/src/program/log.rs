@@ -7,7 +7,7 @@ use kubelet_config::kubelet_configuration::LoggingConfiguration;
 use kubelet_server::LogVerbosity;
 use tracing_subscriber::EnvFilter;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Logs as configured in the section `logging`. The variable `RUST_LOG` overrides it and can be more specific. What is
 /// returned changes the verbosity later (`/debug/flags/v`).

@@ -37,7 +37,9 @@ use kubelet_server::prometheus::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, KUBELET_VERSION, NodeAgent, Result, Settings};
+use crate::agent::NodeAgent;
+use crate::error::{Error, Result};
+use crate::settings::{KUBELET_VERSION, Settings};
 
 /// What the command line asks for.
 #[derive(Debug)]

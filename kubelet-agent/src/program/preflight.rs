@@ -5,8 +5,10 @@ use std::io::Write as _;
 use kubelet_core::Clock;
 
 use super::Program;
-use crate::machine::HostMachine;
-use crate::{Error, Result, cluster, node};
+use crate::error::{Error, Result};
+use crate::rooms::cluster::certificates;
+use crate::rooms::machine::HostMachine;
+use crate::rooms::node;
 
 impl Program {
     /// Prints why the node cannot join its cluster, and how to fix it. Returns whether it can.
@@ -18,7 +20,7 @@ impl Program {
         let settings = self.settings()?;
         let machine = HostMachine::new(Clock::system());
         let local = node::local(&settings, &machine, None)?.build();
-        let Some(access) = cluster::access(&settings)? else {
+        let Some(access) = certificates::access(&settings)? else {
             return Err(Error::Program("preflight needs --kubeconfig".to_owned()));
         };
         let findings = access

@@ -1,19 +1,17 @@
 //! The signal that the host shuts down.
 
-#[cfg(feature = "shutdown")]
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{NodeAgent, Result};
+use crate::agent::NodeAgent;
+use crate::error::{Error, Result};
 
 /// How long the agent runs on when its pods have ended, so that the node's status, the statuses of pods and events reach the
 /// API server. The kubelet runs until the host ends it.
-#[cfg(feature = "shutdown")]
 const LAST_REPORTS: Duration = Duration::from_secs(5);
 
 /// Runs the agent. Upon SIGPWR, its pods end in order, and then the agent.
-#[cfg(feature = "shutdown")]
 pub(super) async fn run(agent: NodeAgent, shutdown: CancellationToken) -> Result<()> {
     use rustix::process::Signal;
     use tokio::signal::unix::{SignalKind, signal};
@@ -23,11 +21,11 @@ pub(super) async fn run(agent: NodeAgent, shutdown: CancellationToken) -> Result
         return agent.run(shutdown).await;
     }
     let power = signal(SignalKind::from_raw(Signal::POWER.as_raw()));
-    let mut power = power.map_err(|source| crate::Error::Io {
+    let mut power = power.map_err(|source| Error::Io {
         what: "cannot handle SIGPWR".to_owned(),
         source,
     })?;
-    let (ends, reports) = (shutdown.clone(), agent.cluster.is_some());
+    let (ends, reports) = (shutdown.clone(), handle.joins_cluster);
     let upon_signal = async {
         power.recv().await;
         tracing::info!("SIGPWR: the host shuts down");
@@ -45,16 +43,10 @@ pub(super) async fn run(agent: NodeAgent, shutdown: CancellationToken) -> Result
     }
 }
 
-/// Runs the agent.
-#[cfg(not(feature = "shutdown"))]
-pub(super) async fn run(agent: NodeAgent, shutdown: CancellationToken) -> Result<()> {
-    agent.run(shutdown).await
-}
-
-#[cfg(all(test, feature = "shutdown"))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Settings;
+    use crate::settings::Settings;
     use k8s_openapi::api::core::v1::{Event, Node};
     use kubelet_core::{Clock, Disk};
     use kubelet_testing::{ApiServer, MemoryRuntime, User, eventually};

@@ -13,7 +13,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::{Layer, Registry};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// The name of the service in traces (`ComponentKubelet`).
 const SERVICE: &str = "kubelet";
