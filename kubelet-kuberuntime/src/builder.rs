@@ -114,8 +114,7 @@ impl CriRuntimeBuilder {
         self
     }
 
-    /// Adds a credential provider plugin. For each image, all plugins that match it are called. Needs the feature
-    /// `credential-providers`.
+    /// Adds a credential provider plugin. For each image, all plugins that match it are called.
     pub fn credential_provider(mut self, provider: CredentialProvider) -> Self {
         self.credential_providers.push(provider);
         self
@@ -272,7 +271,6 @@ impl CriRuntimeBuilder {
             user_namespaces: Default::default(),
             missing,
             cpu_times: Default::default(),
-            #[cfg(feature = "logs")]
             log_watcher: Default::default(),
             node,
             runtime_classes: self.runtime_classes,

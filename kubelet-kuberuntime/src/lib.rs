@@ -7,7 +7,7 @@
 //! | to run pods on a CRI runtime | [`CriRuntime`], set up with [`CriRuntimeBuilder`] and [`NodeSettings`] |
 //! | only the decision what to do for a pod | [`pod_actions`] |
 //! | to probe containers | [`NodeProber`]; `NetworkProber` (feature `probes`) |
-//! | to read, follow and rotate logs | `logs` (feature `logs`) |
+//! | to read, follow and rotate logs | [`logs`] |
 //! | to remove unused images | [`ImageGcManager`] |
 //! | usage of pods | [`CriRuntime::pod_stats`] |
 //! | exec, attach and port-forward | [`CriRuntime::run_in_container`], [`CriRuntime::exec_url`] and the methods beside it; [`StreamingRuntime`](kubelet_core::runtime::streaming::StreamingRuntime) |
@@ -37,7 +37,6 @@
 mod builder;
 mod calls;
 mod config;
-#[cfg(feature = "logs")]
 mod container_logs;
 mod containers;
 #[cfg(test)]
@@ -50,7 +49,6 @@ mod hooks;
 mod image_gc;
 mod images;
 mod kill;
-#[cfg(feature = "logs")]
 pub mod logs;
 mod node_runtime;
 pub mod pod_actions;

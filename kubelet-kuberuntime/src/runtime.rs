@@ -73,7 +73,6 @@ pub struct CriRuntime {
     pub(crate) images_by_handler: bool,
     pub(crate) container_log_links: Option<PathBuf>,
     pub(crate) clock: Clock,
-    #[cfg(feature = "logs")]
     pub(crate) log_watcher: crate::logs::LogWatcher,
     pub(crate) recorder: Arc<dyn EventRecorder>,
     pub(crate) node_recorder: Arc<dyn NodeEventRecorder>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Error {
     /// The API server refused a request, or the request failed on its way.
+    #[cfg(feature = "apiserver")]
     #[error("{what}: {source}")]
     Api {
         /// The request: verb and object.
@@ -173,6 +174,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+#[cfg(feature = "apiserver")]
 impl Error {
     pub(crate) fn api(what: impl Into<String>, source: kube_client::Error) -> Self {
         Self::Api {

@@ -1,18 +1,20 @@
 //! The node of a kubelet without its pods: registration, status, lease and certificates, as kubelet v1.36 does
 //! them. It needs no container runtime.
 //!
-//! | type                     | purpose                                                                       |
-//! |--------------------------|-------------------------------------------------------------------------------|
-//! | [`NodeInformer`]         | watches the Node object and shares it with the other parts                    |
-//! | [`NodeStatusUpdater`]    | registers the node ([`NodeRegistration`]) and sends its status                |
-//! | [`LeaseController`]      | renews the node's lease                                                       |
-//! | [`NodeHeartbeat`]        | runs these three together, as the kubelet does                                |
-//! | [`certificate`]          | TLS bootstrap and certificate rotation (feature `certificates`)               |
-//! | [`shutdown`]             | the order in which pods end when the host shuts down                          |
-//! | `host`                   | the kernel's settings, iptables chains, cgroups of processes (feature `host`) |
+//! | type                     | purpose                                                        | feature        |
+//! |--------------------------|----------------------------------------------------------------|----------------|
+//! | [`NodeInformer`]         | watches the Node object and shares it with the other parts     | `apiserver`    |
+//! | [`NodeStatusUpdater`]    | registers the node ([`NodeRegistration`]) and sends its status | `apiserver`    |
+//! | [`LeaseController`]      | renews the node's lease                                        | `apiserver`    |
+//! | [`NodeHeartbeat`]        | runs these three together, as the kubelet does                 | `apiserver`    |
+//! | [`certificate`]          | TLS bootstrap and certificate rotation                         | `certificates` |
+//! | [`shutdown`]             | the order in which pods end when the host shuts down           |                |
+//! | `shutdown::Logind`       | the shutdowns that systemd reports                             | `systemd`      |
+//! | `host`                   | the kernel's settings, iptables chains, cgroups of processes   |                |
 //!
 //! For programs that run as an agent of a host there are also `HealthzServer` (feature `healthz`),
-//! `SystemdNotifier` (feature `systemd`) and `LockFile` (feature `lock`).
+//! `SystemdNotifier` and `LockFile`. These two and `host` are for Linux. Without features the crate needs neither an HTTP library nor
+//! TLS.
 //!
 //! The status comes from a [`LocalNode`]. You give it the settings ([`NodeConfig`]), the machine
 //! ([`MachineInfo`]), the host's addresses ([`HostNetwork`]), the runtime ([`NodeRuntime`]), the conditions for
@@ -110,6 +112,10 @@
 //! a [`Jitter`](kubelet_core::Jitter). The engines spawn no tasks: each is one future, which you spawn or join.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(feature = "apiserver"),
+    allow(dead_code, reason = "the parts that talk to an API server use it")
+)]
 
 #[cfg(feature = "certificates")]
 pub mod certificate;
@@ -117,21 +123,27 @@ mod error;
 mod facts;
 #[cfg(feature = "healthz")]
 mod healthz;
+#[cfg(feature = "apiserver")]
 mod heartbeat;
-#[cfg(all(feature = "host", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub mod host;
 mod host_network;
 mod hostname;
 mod informer;
+#[cfg(feature = "apiserver")]
 mod lease;
 mod local_node;
-#[cfg(all(feature = "lock", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 mod lock_file;
 mod machine;
+#[cfg(feature = "apiserver")]
 mod node_heartbeat;
 mod node_ip;
+#[cfg(feature = "apiserver")]
 mod node_patch;
+#[cfg(feature = "apiserver")]
 mod preflight;
+#[cfg(feature = "apiserver")]
 mod registration;
 mod reservation;
 mod runtime_version;
@@ -140,30 +152,39 @@ mod setters;
 pub mod shutdown;
 mod startup_latency;
 mod status;
-#[cfg(all(feature = "systemd", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 mod systemd;
 
 pub use error::{BoxError, Error, Result};
 pub use facts::ReadyCheck;
 #[cfg(feature = "healthz")]
 pub use healthz::HealthzServer;
+#[cfg(feature = "apiserver")]
 pub use heartbeat::HeartbeatClient;
 pub use host_network::{DefaultRoute, FixedNetwork, HostNetwork, Interface, SystemNetwork};
 pub use hostname::hostname;
-pub use informer::{NodeInformer, NodeInformerHandle};
+#[cfg(feature = "apiserver")]
+pub use informer::NodeInformer;
+pub use informer::NodeInformerHandle;
 pub use kubelet_core::{HealthChecks, NodeRuntime, Pressure, RuntimeFeatures, RuntimeHandler, RuntimeImage};
 pub use kubelet_core::{NoVolumesInUse, VolumesInUse};
+#[cfg(feature = "apiserver")]
 pub use lease::{LeaseConfig, LeaseController};
 pub use local_node::{LocalNode, LocalNodeBuilder, NodeConfig};
-#[cfg(all(feature = "lock", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub use lock_file::LockFile;
 pub use machine::{HugePages, MachineInfo};
+#[cfg(feature = "apiserver")]
 pub use node_heartbeat::{NodeHeartbeat, NodeHeartbeatConfig};
 pub use node_ip::{node_host_ips, parse_node_ip};
+#[cfg(feature = "apiserver")]
 pub use preflight::{Finding, MissingPermission, PreflightConfig, preflight};
+#[cfg(feature = "apiserver")]
 pub use registration::{NodeRegistration, Registered};
 pub use reservation::Reservation;
 pub use setter::NodeStatusSetter;
-pub use status::{NodeStatusConfig, NodeStatusHandle, NodeStatusUpdater};
-#[cfg(all(feature = "systemd", target_os = "linux"))]
+pub use status::NodeStatusHandle;
+#[cfg(feature = "apiserver")]
+pub use status::{NodeStatusConfig, NodeStatusUpdater};
+#[cfg(target_os = "linux")]
 pub use systemd::SystemdNotifier;

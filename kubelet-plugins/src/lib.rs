@@ -45,10 +45,7 @@
 //! # }
 //! ```
 //!
-//! # Features
-//!
-//! * `server`: the gRPC service that a plugin serves ([`v1::registration_server`]), to write a plugin or a fake one.
-#![cfg_attr(docsrs, feature(doc_cfg))]
+//! To write a plugin or a fake one, [`v1::registration_server`] has the gRPC service that it serves.
 #![warn(missing_docs)]
 
 mod error;

@@ -9,11 +9,8 @@ mod messages;
 pub(crate) mod grpc_client;
 
 #[rustfmt::skip]
-#[cfg(feature = "server")]
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
 mod grpc_server;
 
-#[cfg(feature = "server")]
-#[cfg_attr(docsrs, doc(cfg(feature = "server")))]
 pub use grpc_server::registration_server;
 pub use messages::*;

@@ -64,7 +64,6 @@ pub enum Error {
     #[error("{0}")]
     Allocation(String),
     /// A cgroup that pods are in cannot be created.
-    #[cfg(feature = "cgroups")]
     #[error("failed to create the cgroup {name}: {source}")]
     Cgroup {
         /// The cgroup.

@@ -78,9 +78,10 @@
 //! | [`topology::HintProvider`]        | lets another resource, e.g. devices, take part in the alignment                      |
 //! | [`checkpoint`]                    | the state files of the kubelet: `cpu_manager_state` and `memory_manager_state`       |
 //! | [`devices`]                       | which devices of plugins a container gets, and `kubelet_internal_checkpoint`         |
-//! | `devices::DeviceManager`          | the engine of device plugins: registration, devices, calls (feature `device-plugins`) |
-//! | `pod_resources`                   | the API that lists what containers have (feature `pod-resources`)                    |
-//! | `dra` (feature `dra`)            | claims of pods, prepared through the plugins of DRA drivers, and `dra_manager_state`  |
+//! | [`cgroups`]                       | the cgroups of pods, of QoS classes and of the reservations                          |
+//! | `devices::DeviceManager`          | the engine of device plugins: registration, devices, calls (feature `plugins`)       |
+//! | `pod_resources`                   | the API that lists what containers have (feature `plugins`)                          |
+//! | `dra`                             | claims of pods, prepared through the plugins of DRA drivers, and `dra_manager_state` (feature `plugins`) |
 //! | [`ResourceManager`]               | the engine: state files, admission, updates of running containers                    |
 //! | [`PluginAllocator`]               | lets a resource take part that is allocated by calls to plugins                      |
 //!
@@ -96,11 +97,10 @@
 //!
 //! # Features
 //!
-//! * `device-plugins`: the device manager, and the gRPC messages and services of device plugins (`devices::v1beta1`).
-//! * `pod-resources`: the pod-resources API. It turns on `device-plugins`.
-//! * `dra`: dynamic resource allocation (`dra`), with the gRPC messages of DRA plugins. It needs version 1.36 of the API.
-//! * `dra-server`: the gRPC services of DRA plugins, to write a plugin or a fake one.
-//! * `apiserver`: the claims of an API server (`dra::ApiServerClaims`). It turns on `dra`.
+//! * `plugins`: what talks gRPC: the device manager, the pod-resources API and dynamic resource allocation (`dra`), with the messages and
+//!   services of all three. It needs version 1.36 of the API.
+//! * `apiserver`: the claims of an API server (`dra::ApiServerClaims`). It turns on `plugins`.
+//! * `systemd`: the cgroup driver systemd.
 //!
 //! # Time and tasks
 //!
@@ -109,27 +109,26 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod active;
-#[cfg(feature = "cgroups")]
 pub mod cgroups;
 pub mod checkpoint;
 pub mod cpu;
 mod cpu_set;
 mod decision;
 pub mod devices;
-#[cfg(feature = "dra")]
-#[cfg_attr(docsrs, doc(cfg(feature = "dra")))]
+#[cfg(feature = "plugins")]
+#[cfg_attr(docsrs, doc(cfg(feature = "plugins")))]
 pub mod dra;
 mod error;
 mod go_values;
-#[cfg(feature = "grpc")]
+#[cfg(feature = "plugins")]
 mod grpc;
 mod machine;
 mod manager;
 pub mod memory;
 mod metrics;
 mod numa_set;
-#[cfg(feature = "pod-resources")]
-#[cfg_attr(docsrs, doc(cfg(feature = "pod-resources")))]
+#[cfg(feature = "plugins")]
+#[cfg_attr(docsrs, doc(cfg(feature = "plugins")))]
 pub mod pod_resources;
 mod requests;
 pub mod topology;

@@ -50,7 +50,7 @@
 //! # Features
 //!
 //! * `apiserver`: `ApiServerVolumeObjects` reads claims and persistent volumes from an API server.
-//! * `csi`: volumes of CSI drivers.
+//! * `csi`: volumes of CSI drivers, and the gRPC services to write a driver or a fake one.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 

@@ -1,20 +1,15 @@
 //! Credential provider plugins: programs that return the credentials of a registry (`credentialprovider/plugin`).
 
-#[cfg(feature = "credential-providers")]
 mod cache;
-#[cfg(feature = "credential-providers")]
 mod exec;
-#[cfg(feature = "credential-providers")]
 mod plugin;
 #[cfg(test)]
-#[cfg(feature = "credential-providers")]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-#[cfg(feature = "credential-providers")]
 use self::plugin::Plugin;
 use crate::images::Keyring;
 
@@ -70,9 +65,6 @@ impl CredentialProvider {
     pub(crate) fn problem(&self) -> Option<String> {
         let Self { name, program, .. } = self;
         let of = |problem: String| Some(format!("credential provider {name}: {problem}"));
-        if !cfg!(feature = "credential-providers") {
-            return of("this program is built without the feature credential-providers".to_owned());
-        }
         if !Self::API_VERSIONS.contains(&self.api_version.as_str()) {
             return of(format!("api_version {:?} is not supported", self.api_version));
         }
@@ -91,11 +83,9 @@ impl CredentialProvider {
 
 /// All plugins of an agent (`externalCredentialProviderKeyring`).
 pub(crate) struct CredentialProviders {
-    #[cfg(feature = "credential-providers")]
     plugins: Vec<Plugin>,
 }
 
-#[cfg(feature = "credential-providers")]
 impl CredentialProviders {
     pub(crate) fn new(providers: Vec<CredentialProvider>) -> Self {
         Self {
@@ -110,17 +100,5 @@ impl CredentialProviders {
             keyring.add(None, plugin.provide(repository).await);
         }
         keyring
-    }
-}
-
-#[cfg(not(feature = "credential-providers"))]
-impl CredentialProviders {
-    /// There are no plugins: [`CredentialProvider::problem`] refused them.
-    pub(crate) fn new(_: Vec<CredentialProvider>) -> Self {
-        Self {}
-    }
-
-    pub(crate) async fn keyring(&self, _: &str) -> Keyring {
-        Keyring::default()
     }
 }

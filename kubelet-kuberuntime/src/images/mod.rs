@@ -27,12 +27,10 @@ use self::pull_records::Known;
 use crate::credential_provider::CredentialProviders;
 use kubelet_cri::{Error, ImageService, v1};
 
-#[cfg(feature = "credential-providers")]
 pub(crate) use self::docker_config::{DockerConfig, Login};
 pub(crate) use self::keyring::Keyring;
 pub(crate) use self::pull::aggregate;
 pub(crate) use self::pull_records::PullRecords;
-#[cfg(feature = "credential-providers")]
 pub(crate) use self::registry_url::urls_match;
 pub use self::settings::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
 

@@ -17,7 +17,7 @@ use x509_parser::prelude::{FromDer, X509Certificate, X509CertificationRequest};
 
 use super::key::Key;
 use super::template::CertificateTemplate;
-use crate::informer::SILENCE;
+use crate::informer::follow::SILENCE;
 use crate::{Error, Result};
 
 /// The wait before a request is read again, after a watch ended or the server did not answer.

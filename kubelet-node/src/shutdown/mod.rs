@@ -34,7 +34,7 @@
 //! # }
 //! ```
 
-#[cfg(feature = "logind")]
+#[cfg(feature = "systemd")]
 mod logind;
 mod manager;
 mod plan;
@@ -44,7 +44,7 @@ mod state;
 mod state_file;
 mod trigger;
 
-#[cfg(feature = "logind")]
+#[cfg(feature = "systemd")]
 pub use self::logind::Logind;
 pub use self::manager::{ShutdownManager, ShutdownParts};
 pub use self::plan::{ShutdownGracePeriods, ShutdownGroup, terminated};

@@ -22,7 +22,7 @@ pub trait Inhibitor: Send + Sync {}
 #[cfg(unix)]
 impl Inhibitor for std::os::fd::OwnedFd {}
 
-/// Reports shutdowns of the host, and delays them (`systemd.DBusCon`). `Logind` (feature `logind`) is that of systemd;
+/// Reports shutdowns of the host, and delays them (`systemd.DBusCon`). `Logind` (feature `systemd`) is that of systemd;
 /// [`ShutdownTrigger`](super::ShutdownTrigger) is for hosts without it.
 #[async_trait]
 pub trait ShutdownSource: Send {

@@ -1,16 +1,16 @@
 //! Devices of device plugins: which ones there are, which ones containers have, and which ones a container gets.
 //!
-//! [`DeviceState`] decides without I/O. `DeviceManager` (feature `device-plugins`) is the engine around it: plugins register, report
+//! [`DeviceState`] decides without I/O. `DeviceManager` (feature `plugins`) is the engine around it: plugins register, report
 //! their devices, and are called when a container gets some. Answers to `pkg/kubelet/cm/devicemanager`.
 
 mod checkpoint;
 mod choice;
 mod health;
 mod hints;
-#[cfg(feature = "device-plugins")]
+#[cfg(feature = "plugins")]
 mod manager;
-#[cfg(feature = "device-plugins")]
-#[cfg_attr(docsrs, doc(cfg(feature = "device-plugins")))]
+#[cfg(feature = "plugins")]
+#[cfg_attr(docsrs, doc(cfg(feature = "plugins")))]
 pub mod v1beta1;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -21,8 +21,8 @@ use kubelet_core::PodExt;
 
 pub use self::checkpoint::{read_device_state, write_device_state};
 pub use self::choice::{Choice, PreferenceRequest};
-#[cfg(feature = "device-plugins")]
-#[cfg_attr(docsrs, doc(cfg(feature = "device-plugins")))]
+#[cfg(feature = "plugins")]
+#[cfg_attr(docsrs, doc(cfg(feature = "plugins")))]
 pub use self::manager::{
     DEFAULT_CALL_TIMEOUT, DeviceCapacity, DeviceManager, DeviceManagerBuilder, DeviceManagerHandle,
     KUBELET_SOCKET, STOP_GRACE_PERIOD,

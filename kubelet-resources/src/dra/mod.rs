@@ -41,7 +41,6 @@ mod metrics;
 mod names;
 mod plugin;
 mod plugins;
-#[cfg(feature = "pod-resources")]
 mod pod_resources;
 mod prepare;
 mod state_file;

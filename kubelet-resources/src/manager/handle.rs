@@ -53,7 +53,7 @@ pub struct Placement {
 }
 
 impl ResourceManagerHandle {
-    #[cfg(feature = "pod-resources")]
+    #[cfg(feature = "plugins")]
     pub(crate) fn allocator(&self) -> parking_lot::MutexGuard<'_, Allocator> {
         self.shared.allocator.lock()
     }

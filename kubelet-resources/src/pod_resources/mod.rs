@@ -2,6 +2,7 @@
 //! read it on a local socket. Answers to `pkg/kubelet/apis/podresources`.
 
 mod answer;
+mod metrics;
 pub mod v1;
 pub mod v1alpha1;
 mod versions;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use self::answer::Snapshot;
+use self::metrics::PodResourcesCall;
 use self::v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use self::v1::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, DynamicResource, GetPodResourcesRequest,
@@ -26,7 +28,6 @@ use self::versions::Versions;
 use crate::devices::DeviceManagerHandle;
 use crate::grpc;
 use crate::manager::{NodePods, ResourceManagerHandle};
-use crate::metrics::{self, PodResourcesCall};
 
 /// The name of the socket, in the folder `pod-resources` of the kubelet's folder.
 pub const SOCKET: &str = "kubelet.sock";

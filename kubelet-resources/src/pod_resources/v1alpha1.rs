@@ -19,8 +19,8 @@ use k8s_openapi::api::core::v1::Pod;
 pub use messages::*;
 use tonic::{Request, Response, Status};
 
+use super::metrics;
 use super::{PodResources as Api, v1};
-use crate::metrics;
 
 #[async_trait]
 impl pod_resources_lister_server::PodResourcesLister for Api {

@@ -10,17 +10,14 @@
 mod cgroups;
 mod checkpoints;
 mod configuration;
-#[cfg(feature = "device-plugins")]
 mod device_manager;
 mod devices;
-#[cfg(all(feature = "dra-server", feature = "apiserver"))]
 mod dra;
 mod dra_proto_generated;
 mod invariants;
 mod manager;
 mod plugin_admission;
 mod pod_level;
-#[cfg(feature = "pod-resources")]
 mod pod_resources;
 mod pods;
 mod product_merge;

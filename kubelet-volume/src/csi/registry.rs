@@ -46,8 +46,6 @@ impl CsiDrivers {
     }
 
     /// Adds a driver that is part of this program, or replaces the one with this name. No socket is needed.
-    #[cfg(feature = "csi-server")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "csi-server")))]
     pub fn add_in_process(&self, name: impl Into<String>, node: impl super::v1::node_server::Node) {
         let registered = Registered {
             place: Place::in_process(node),

@@ -41,12 +41,10 @@ impl Service<http::Request<Body>> for Transport {
 #[derive(Clone)]
 pub(crate) enum Place {
     Socket(PathBuf),
-    #[cfg(feature = "csi-server")]
     InProcess(Transport),
 }
 
 impl Place {
-    #[cfg(feature = "csi-server")]
     pub(crate) fn in_process(node: impl super::v1::node_server::Node) -> Self {
         let server = super::v1::node_server::NodeServer::new(node);
         let server = ServiceExt::<http::Request<Body>>::map_err(server, |never| match never {});
@@ -56,7 +54,6 @@ impl Place {
     pub(crate) fn is_socket(&self, path: &Path) -> bool {
         match self {
             Self::Socket(socket) => socket == path,
-            #[cfg(feature = "csi-server")]
             Self::InProcess(_) => false,
         }
     }
@@ -65,7 +62,6 @@ impl Place {
     pub(crate) async fn connect(&self) -> Result<Transport, CallError> {
         match self {
             Self::Socket(path) => dial(path).await,
-            #[cfg(feature = "csi-server")]
             Self::InProcess(transport) => Ok(transport.clone()),
         }
     }
@@ -75,7 +71,6 @@ impl fmt::Debug for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => path.fmt(f),
-            #[cfg(feature = "csi-server")]
             Self::InProcess(_) => f.write_str("in this process"),
         }
     }

@@ -14,12 +14,9 @@ mod messages;
 pub(crate) mod grpc_client;
 
 #[rustfmt::skip]
-#[cfg(feature = "csi-server")]
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, rustdoc::all)]
 mod grpc_server;
 
-#[cfg(feature = "csi-server")]
-#[cfg_attr(docsrs, doc(cfg(feature = "csi-server")))]
 pub use grpc_server::{controller_server, identity_server, node_server};
 pub use messages::*;
 

@@ -14,7 +14,6 @@ use crate::devices::v1beta1::ContainerAllocateResponse;
 
 impl DeviceManagerHandle {
     /// Frees what pods had that have ended.
-    #[cfg(feature = "pod-resources")]
     pub(crate) fn update_allocated(&self) {
         self.shared.update_allocated();
     }

@@ -10,10 +10,10 @@ use kubelet_core::{ContainerAdditions, PodExt};
 use prost::Message;
 use tokio::time::Instant;
 
+use super::metrics;
 use super::{DeviceManagerHandle, Inner, Shared};
 use crate::devices::{Choice, PreferenceRequest};
 use crate::manager::PluginAllocator;
-use crate::metrics;
 use crate::topology::{HintSource, ResourceHints, TopologyHint};
 use crate::{BoxError, Result, Share};
 

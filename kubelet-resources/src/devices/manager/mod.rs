@@ -5,6 +5,7 @@ mod allocate;
 mod connections;
 mod endpoint;
 mod file;
+mod metrics;
 mod register;
 
 use std::collections::{BTreeMap, BTreeSet};

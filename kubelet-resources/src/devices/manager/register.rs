@@ -6,10 +6,10 @@ use kubelet_plugins::{Plugin, PluginHandler};
 use tonic::{Request, Response, Status};
 
 use super::DeviceManagerHandle;
+use super::metrics;
 use crate::devices::v1beta1::registration_server::{Registration, RegistrationServer};
 use crate::devices::v1beta1::{Empty, RegisterRequest};
 use crate::grpc::Place;
-use crate::metrics;
 
 /// The version of the API that plugins must speak.
 const VERSION: &str = "v1beta1";

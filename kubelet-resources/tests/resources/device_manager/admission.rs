@@ -313,7 +313,6 @@ async fn containers_reuse_the_devices_of_init_containers() {
 }
 
 /// `TestDevicesToAllocateConflictWithUpdateAllocatedDevices`: what ended pods had is freed while a plugin is being called.
-#[cfg(feature = "pod-resources")]
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_being_admitted_keeps_its_devices() {
     use kubelet_resources::pod_resources::PodResources;

@@ -11,10 +11,11 @@ use kubelet_core::Jitter;
 use kubelet_core::quantity::{Amount, Format};
 use metrics::gauge;
 use serde_json::Value;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::NodeStatusHandle;
 use crate::node_patch::node_status_patch;
 use crate::{Error, HeartbeatClient, LocalNode, NodeInformerHandle, NodeRegistration, Result};
 
@@ -105,20 +106,6 @@ struct State {
     reported: Option<(Instant, Duration)>,
     /// Whether the ready checks passed when they last ran.
     was_ready: bool,
-}
-
-/// Requests a status update. Clones are equivalent.
-#[derive(Clone, Debug, Default)]
-pub struct NodeStatusHandle {
-    wanted: Arc<Notify>,
-}
-
-impl NodeStatusHandle {
-    /// Computes the status now and sends it if it changed, for example when the node shuts down. Returns at
-    /// once.
-    pub fn sync(&self) {
-        self.wanted.notify_one();
-    }
 }
 
 /// Waits until other volumes are in use. Returns `false` if that is not observed any longer.
