@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures};
 use kubelet_core::{
-    EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodCache, PodStatusManager as _,
-    PodStatusReporter, PodWorkersConfig, ProbeResultCache, ResourceUpdates, RootDir,
+    EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodCache,
+    PodStatusManager as _, PodStatusReporter, PodWorkersConfig, ProbeResultCache, ResourceUpdates, RootDir,
 };
 use kubelet_kuberuntime::NodeProber;
 use kubelet_pleg::EventedPleg;
@@ -84,7 +84,7 @@ impl Ground {
         })?;
         let settings = Arc::new(parts.settings.clone());
         let (clock, disk) = (parts.clock, parts.disk);
-        let mut own_api = OwnApiRoom::open(&settings, &parts.own_api, (clock, disk), tasks).await?;
+        let own_api = OwnApiRoom::open(&settings, &parts.own_api, (clock, disk), tasks).await?;
         let root_dir = RootDir::new(&settings.root_dir);
         let create = root_dir.clone();
         let created = disk.run(move || create.create()).await;
@@ -125,7 +125,16 @@ impl Ground {
             disk,
             serves_kubectl: own_api.is_open(),
         };
-        Ok(Self { context, feed, machine, own_api, cluster, console, adapt, dynamic })
+        Ok(Self {
+            context,
+            feed,
+            machine,
+            own_api,
+            cluster,
+            console,
+            adapt,
+            dynamic,
+        })
     }
 }
 
@@ -167,7 +176,12 @@ impl Base {
         };
         let plugins = PluginRoom::open(context, uses).await?;
         let resources = ResourceRoom::open(context, at_start, plugins.allocator()).await?;
-        Ok(Self { connected, plugins, resources, updates })
+        Ok(Self {
+            connected,
+            plugins,
+            resources,
+            updates,
+        })
     }
 }
 
@@ -194,7 +208,12 @@ impl House {
         parts: &mut Parts,
         tasks: &mut Tasks,
     ) -> Result<Self> {
-        let Base { connected, plugins, resources, updates } = base;
+        let Base {
+            connected,
+            plugins,
+            resources,
+            updates,
+        } = base;
         let settings = context.settings.clone();
         let (config, gates) = (&settings.configuration, &settings.feature_gates);
         let objects = cluster.objects(&context, parts.config_objects.take(), tasks)?;
@@ -254,7 +273,9 @@ impl House {
             .volumes(volumes.manager.clone())
             .node(plugins.node(node.getter.clone()));
         let of_cgroups = runtime.cgroups.clone();
-        let kubelet = with(kubelet, of_cgroups, |kubelet, cgroups| kubelet.pod_containers(cgroups));
+        let kubelet = with(kubelet, of_cgroups, |kubelet, cgroups| {
+            kubelet.pod_containers(cgroups)
+        });
         let kubelet = with(kubelet, plugins.claims(), KubeletBuilder::dynamic_resources);
         let kubelet = with(kubelet, parts.jitter.take(), KubeletBuilder::jitter);
         let kubelet = match (parts.prober.take(), &runtime.services) {
@@ -278,7 +299,18 @@ impl House {
         let kubelet = handlers.into_iter().fold(kubelet, KubeletBuilder::admission);
         let kubelet = changed(std::mem::take(&mut parts.kubelet), kubelet).build()?;
         Ok(Self {
-            context, cluster, plugins, resources, node, eviction, shutdown, volumes, runtime, changes, reporter, kubelet,
+            context,
+            cluster,
+            plugins,
+            resources,
+            node,
+            eviction,
+            shutdown,
+            volumes,
+            runtime,
+            changes,
+            reporter,
+            kubelet,
         })
     }
 }
@@ -306,10 +338,30 @@ fn lifecycle(kubelet: KubeletBuilder, context: &Context) -> KubeletBuilder {
 /// Builds all, and adds what runs beside the pod lifecycle.
 async fn assemble(ground: Ground, mut parts: Parts, tasks: &mut Tasks) -> Result<AgentHandle> {
     let base = Base::lay(&ground, &mut parts, tasks).await?;
-    let Ground { context, feed, machine, mut own_api, cluster, console, adapt, mut dynamic } = ground;
+    let Ground {
+        context,
+        feed,
+        machine,
+        mut own_api,
+        cluster,
+        console,
+        adapt,
+        mut dynamic,
+    } = ground;
     let house = House::build((context, cluster, &machine), base, &mut parts, tasks).await?;
     let House {
-        context, mut cluster, mut plugins, resources, node, eviction, shutdown, volumes, runtime, changes, reporter, kubelet,
+        context,
+        mut cluster,
+        mut plugins,
+        resources,
+        node,
+        eviction,
+        shutdown,
+        volumes,
+        runtime,
+        changes,
+        reporter,
+        kubelet,
     } = house;
     let handle = kubelet.handle();
     plugins.start(&context, &handle, resources.handle(), tasks)?;
@@ -359,7 +411,10 @@ async fn assemble(ground: Ground, mut parts: Parts, tasks: &mut Tasks) -> Result
     let health = plugins.checks(HealthChecks::of(&handle));
     health::start(&context, &health, tasks)?;
 
-    tasks.add_fallible("kubelet", |shutdown| async move { Ok(kubelet.run(shutdown).await?) });
+    tasks.add_fallible(
+        "kubelet",
+        |shutdown| async move { Ok(kubelet.run(shutdown).await?) },
+    );
     Ok(AgentHandle {
         kubelet: handle,
         logs: runtime.logs,

@@ -15,6 +15,7 @@ use kubelet_kuberuntime::{
     CgroupDriver, ContainerMemoryQos, CredentialProvider, ImageGcPolicy,
     ImagePullCredentialsVerificationPolicy, ImagePullSettings, NodeSettings, UserNamespaceIds,
 };
+use kubelet_node::Reservation;
 
 use crate::error::{Result, invalid};
 use crate::settings::Settings;

@@ -60,7 +60,7 @@ pub(crate) type SetVerbosity = Box<dyn Fn(&str) -> std::result::Result<String, S
 #[derive(Default)]
 pub(crate) struct Engines {
     pub(crate) images: Option<ImageGcManager>,
-        pub(crate) logs: Option<watch::Sender<LogRotatePolicy>>,
+    pub(crate) logs: Option<watch::Sender<LogRotatePolicy>>,
     pub(crate) events: Option<EventRecorderHandle>,
     pub(crate) verbosity: Option<SetVerbosity>,
 }
@@ -97,12 +97,12 @@ impl Dynamic {
             .partition(|field| DYNAMIC.contains(&field.as_str()));
         let changed = |prefix: &str| now.iter().any(|field| field.starts_with(prefix));
         let engines = &self.engines;
-                let log_rotation = configured::log_rotation(wanted)?;
+        let log_rotation = configured::log_rotation(wanted)?;
         let images = engines.images.as_ref().filter(|_| changed("image"));
         if let Some(images) = images {
             images.set_policy(configured::image_gc(wanted))?;
         }
-            if changed("logging")
+        if changed("logging")
             && let Some(verbosity) = &engines.verbosity
             && let Err(error) = verbosity(&wanted.logging.verbosity.to_string())
         {
@@ -114,12 +114,12 @@ impl Dynamic {
             });
         }
         // Nothing fails from here on.
-                if changed("containerLog")
+        if changed("containerLog")
             && let Some(logs) = &engines.logs
         {
             logs.send_replace(log_rotation);
         }
-            if changed("event")
+        if changed("event")
             && let Some(events) = &engines.events
         {
             events.set_rate(
@@ -148,7 +148,7 @@ impl Dynamic {
             }
             Err(error) => problems.add(error.to_string()),
         }
-                problems.note(configured::log_rotation(wanted));
+        problems.note(configured::log_rotation(wanted));
         problems.into_result()
     }
 

@@ -13,18 +13,12 @@
 #[doc = include_str!("../guide/1-watch-a-runtime.md")]
 pub mod watch_a_runtime {}
 
-#[cfg_attr(all(feature = "process", target_os = "linux"), doc = include_str!("../guide/2-run-one-pod.md"))]
-#[cfg_attr(
-    not(all(feature = "process", target_os = "linux")),
-    doc = "A chapter that needs more features of this crate."
-)]
+#[cfg_attr(target_os = "linux", doc = include_str!("../guide/2-run-one-pod.md"))]
+#[cfg_attr(not(target_os = "linux"), doc = "A chapter that needs Linux.")]
 pub mod run_one_pod {}
 
-#[cfg_attr(all(feature = "process", target_os = "linux"), doc = include_str!("../guide/3-an-agent-from-files.md"))]
-#[cfg_attr(
-    not(all(feature = "process", target_os = "linux")),
-    doc = "A chapter that needs more features of this crate."
-)]
+#[cfg_attr(target_os = "linux", doc = include_str!("../guide/3-an-agent-from-files.md"))]
+#[cfg_attr(not(target_os = "linux"), doc = "A chapter that needs Linux.")]
 pub mod an_agent_from_files {}
 
 #[doc = include_str!("../guide/4-your-own-runtime.md")]

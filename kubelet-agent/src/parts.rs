@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use kubelet_config::PodConfigBuilder;
-use kubelet_core::{
-    Clock, ConfigObjects, Disk, Jitter, KubeletBuilder, PodAdmitHandler, Prober, StatusSink,
-};
+use kubelet_core::{Clock, ConfigObjects, Disk, Jitter, KubeletBuilder, PodAdmitHandler, Prober, StatusSink};
 use kubelet_resources::Machine;
 
 use crate::context::Change;

@@ -41,8 +41,7 @@ impl Tasks {
     ) where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        self.engines
-            .push((part, Box::new(|token| start(token).boxed())));
+        self.engines.push((part, Box::new(|token| start(token).boxed())));
     }
 
     /// Adds an engine that the others need for their last requests: its first token is cancelled when they have ended. An engine that
@@ -165,10 +164,14 @@ mod tests {
         tasks.add_last("goes on", |ends, failed| async move {
             failed.cancel();
             ends.cancelled().await;
-            Err(Error::Misconfigured { problems: vec!["port".to_owned()] })
+            Err(Error::Misconfigured {
+                problems: vec!["port".to_owned()],
+            })
         });
         tasks.add_last("fails", |_, _| async {
-            Err(Error::Misconfigured { problems: vec!["certificate".to_owned()] })
+            Err(Error::Misconfigured {
+                problems: vec!["certificate".to_owned()],
+            })
         });
         assert!(tasks.run(CancellationToken::new()).await.is_err());
     }

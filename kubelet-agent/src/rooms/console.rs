@@ -65,7 +65,11 @@ impl ConsoleRoom {
         let events = RecentEvents::new(clock).pods_to(pods).node_to(node);
         *recorders = Some((Arc::new(events.clone()), Arc::new(events.clone())));
         let durations = parts.durations;
-        Self(Some(Open { at, durations, events }))
+        Self(Some(Open {
+            at,
+            durations,
+            events,
+        }))
     }
 
     /// Adds the console to the node's API, or to the tasks with a port of its own, whose address is returned.
@@ -77,7 +81,12 @@ impl ConsoleRoom {
         api: &mut server::Parts,
         tasks: &mut Tasks,
     ) -> Result<Option<SocketAddr>> {
-        let Some(Open { at, durations, events }) = self.0 else {
+        let Some(Open {
+            at,
+            durations,
+            events,
+        }) = self.0
+        else {
             return Ok(None);
         };
         let kubelet = Arc::new(kubelet.clone());
@@ -86,7 +95,9 @@ impl ConsoleRoom {
             .events(events)
             .clock(context.clock);
         let console = with(console, logs, |console, logs| console.logs(logs));
-        let console = with(console, durations, |console, durations| console.durations(durations));
+        let console = with(console, durations, |console, durations| {
+            console.durations(durations)
+        });
         let console = match at {
             ConsoleAt::NodeApi => console.build(),
             ConsoleAt::Loopback(_) => console.loopback_names_only().build(),

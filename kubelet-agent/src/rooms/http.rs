@@ -42,7 +42,9 @@ pub(crate) fn healthz(context: &Context, health: &HealthChecks, tasks: &mut Task
         let host = address("healthzBindAddress", &config.healthz_bind_address)?;
         let at = SocketAddr::new(host, port("healthzPort", config.healthz_port)?);
         let checks = health.clone();
-        tasks.add("healthz", move |shutdown| HealthzServer::serve(at, checks, shutdown));
+        tasks.add("healthz", move |shutdown| {
+            HealthzServer::serve(at, checks, shutdown)
+        });
     }
     Ok(())
 }

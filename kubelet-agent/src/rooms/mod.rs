@@ -20,14 +20,13 @@ pub(crate) use self::absent::host;
 #[cfg(target_os = "linux")]
 pub(crate) mod host;
 
-pub(crate) mod machine;
 pub(crate) mod events;
+pub(crate) mod machine;
 
 #[cfg(not(feature = "http"))]
 pub(crate) use self::absent::http;
 #[cfg(feature = "http")]
 pub(crate) mod http;
-
 
 #[cfg(not(feature = "apiserver"))]
 pub(crate) use self::absent::cluster;
@@ -39,26 +38,26 @@ pub(crate) use self::absent::own_api;
 #[cfg(feature = "api")]
 pub(crate) mod own_api;
 
+pub(crate) mod cgroups;
 pub(crate) mod objects;
 pub(crate) mod runtime;
-pub(crate) mod cgroups;
 
 #[cfg(not(feature = "plugins"))]
 pub(crate) use self::absent::plugins;
 #[cfg(feature = "plugins")]
 pub(crate) mod plugins;
 
+pub(crate) mod container_logs;
+pub(crate) mod eviction;
+pub(crate) mod health;
+pub(crate) mod images;
+pub(crate) mod node;
 pub(crate) mod resources;
 pub(crate) mod shutdown;
-pub(crate) mod stats;
-pub(crate) mod eviction;
-pub(crate) mod node;
-pub(crate) mod volumes;
-pub(crate) mod statuses;
 pub(crate) mod sources;
-pub(crate) mod images;
-pub(crate) mod container_logs;
-pub(crate) mod health;
+pub(crate) mod stats;
+pub(crate) mod statuses;
+pub(crate) mod volumes;
 
 #[cfg(not(feature = "server"))]
 pub(crate) use self::absent::{console, server, streams};

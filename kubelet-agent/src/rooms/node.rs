@@ -8,8 +8,8 @@ use kubelet_config::FeatureGates;
 use kubelet_core::{FixedNode, NodeGetter};
 use kubelet_kuberuntime::{NodeIps, NodeSettings};
 use kubelet_node::{
-    LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeInformerHandle, NodeStatusHandle, node_host_ips,
-    parse_node_ip,
+    LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeInformerHandle, NodeStatusHandle,
+    node_host_ips, parse_node_ip,
 };
 use kubelet_status::{NodeFacts, StatusManagerConfig, StatusManagerHandle};
 use tokio_util::sync::CancellationToken;

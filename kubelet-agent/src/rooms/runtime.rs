@@ -93,7 +93,9 @@ impl Connected {
 
     /// What the status of the node reports of the runtime.
     pub(crate) fn report(&self, node: LocalNodeBuilder) -> LocalNodeBuilder {
-        with(node, self.services(), |node, services| node.runtime(services.of_node.clone()))
+        with(node, self.services(), |node, services| {
+            node.runtime(services.of_node.clone())
+        })
     }
 }
 
@@ -115,7 +117,9 @@ pub(crate) async fn connect(
             RuntimeChoice::Endpoint => {
                 let timeout = configured::time(config.runtime_request_timeout);
                 let open = |endpoint: &str| {
-                    kubelet_cri::CriClient::builder(endpoint).timeout(timeout).connect_lazy()
+                    kubelet_cri::CriClient::builder(endpoint)
+                        .timeout(timeout)
+                        .connect_lazy()
                 };
                 let services = Arc::new(open(&config.container_runtime_endpoint)?);
                 let images = match config.image_service_endpoint.as_str() {
@@ -137,7 +141,8 @@ pub(crate) async fn connect(
                 let adapter = CriAdapter::builder(verbs)
                     .records_dir(context.root_dir.path().join("cri"))
                     .clock(context.clock);
-                let adapter = Arc::new(with(adapter, streams, |adapter, streams| adapter.streaming(streams)).build());
+                let adapter =
+                    Arc::new(with(adapter, streams, |adapter, streams| adapter.streaming(streams)).build());
                 (adapter.clone(), adapter, false, name)
             }
         };

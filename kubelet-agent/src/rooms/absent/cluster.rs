@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use kubelet_config::PodConfigBuilder;
 use kubelet_core::{
-    Clock, ClusterTrustBundles, ConfigObjects, KubeletBuilder, KubeletHandle, NoClusterTrustBundles, NodeGetter,
-    PodCertificates, StatusSink,
+    Clock, ClusterTrustBundles, ConfigObjects, KubeletBuilder, KubeletHandle, NoClusterTrustBundles,
+    NodeGetter, PodCertificates, StatusSink,
 };
 use kubelet_node::{LocalNode, NodeInformerHandle, NodeStatusHandle};
 use kubelet_status::EventRecorderHandle;
@@ -48,7 +48,13 @@ impl ClusterRoom {
         false
     }
 
-    pub(crate) fn events(&self, _: &Settings, _: &str, _: Clock, _: &mut Tasks) -> Option<EventRecorderHandle> {
+    pub(crate) fn events(
+        &self,
+        _: &Settings,
+        _: &str,
+        _: Clock,
+        _: &mut Tasks,
+    ) -> Option<EventRecorderHandle> {
         None
     }
 
@@ -65,7 +71,12 @@ impl ClusterRoom {
         Ok(objects)
     }
 
-    pub(crate) fn join(&mut self, _: &Context, _: &Arc<LocalNode>, _: &mut Tasks) -> Option<NodeStatusHandle> {
+    pub(crate) fn join(
+        &mut self,
+        _: &Context,
+        _: &Arc<LocalNode>,
+        _: &mut Tasks,
+    ) -> Option<NodeStatusHandle> {
         None
     }
 
@@ -93,7 +104,11 @@ impl ClusterRoom {
         Arc::new(NoClusterTrustBundles)
     }
 
-    pub(crate) fn pod_certificates(&mut self, _: &Context, _: Arc<dyn NodeGetter>) -> Option<Arc<dyn PodCertificates>> {
+    pub(crate) fn pod_certificates(
+        &mut self,
+        _: &Context,
+        _: Arc<dyn NodeGetter>,
+    ) -> Option<Arc<dyn PodCertificates>> {
         None
     }
 

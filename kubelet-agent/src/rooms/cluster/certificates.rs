@@ -41,7 +41,10 @@ impl Access {
         };
         let access = access.open().await?;
         let connections = access.connections().clone();
-        tasks.add_last("certificates", |ends, _| async move { Ok(access.run(ends).await?) });
+        tasks.add_last(
+            "certificates",
+            |ends, _| async move { Ok(access.run(ends).await?) },
+        );
         Ok(Some(Self(connections)))
     }
 

@@ -166,11 +166,7 @@ impl ClusterRoom {
     }
 
     /// Adds the pods that are bound to the node, from when the node is known.
-    pub(crate) fn pods(
-        &self,
-        pods: PodConfigBuilder,
-        context: &Context,
-    ) -> PodConfigBuilder {
+    pub(crate) fn pods(&self, pods: PodConfigBuilder, context: &Context) -> PodConfigBuilder {
         let (Some(client), Some(node)) = (&self.client, &self.node) else {
             return pods;
         };
@@ -187,11 +183,7 @@ impl ClusterRoom {
     }
 
     /// Where persistent volumes and claims come from.
-    pub(crate) fn volumes(
-        &self,
-        volumes: NodeVolumesBuilder,
-        context: &Context,
-    ) -> NodeVolumesBuilder {
+    pub(crate) fn volumes(&self, volumes: NodeVolumesBuilder, context: &Context) -> NodeVolumesBuilder {
         let Some(client) = &self.client else {
             return volumes;
         };

@@ -79,7 +79,10 @@ impl ResourceRoom {
         plugins: Option<Arc<dyn PluginAllocator>>,
     ) -> Result<Self> {
         let Some(at_start) = at_start else {
-            return Ok(Self { manager: None, handle: None });
+            return Ok(Self {
+                manager: None,
+                handle: None,
+            });
         };
         let (settings, machine) = (&context.settings, &at_start.machine);
         let config = resources(settings, &reserved(settings, machine)?)?;

@@ -44,7 +44,7 @@ pub(super) async fn authentication(
             files
         }
     };
-        if config.webhook.enabled
+    if config.webhook.enabled
         && let Some(client) = cluster.client()
     {
         let reviews = Arc::new(ApiServerReviews::new(client.clone()));
@@ -65,7 +65,7 @@ pub(super) fn authorization(context: &Context, cluster: &ClusterRoom) -> Result<
     if config.mode == "AlwaysAllow" {
         return Ok(Authorization::new(&*context.node_name, Arc::new(AlwaysAllow)));
     }
-        if let Some(client) = cluster.client() {
+    if let Some(client) = cluster.client() {
         let reviews = Arc::new(ApiServerReviews::new(client.clone()));
         let (yes, no) = (
             config.webhook.cache_authorized_ttl,

@@ -96,12 +96,7 @@ fn start_in_process(
     Ok(())
 }
 
-async fn start_on_port(
-    context: &Context,
-    parts: Parts,
-    uses: &Uses<'_>,
-    tasks: &mut Tasks,
-) -> Result<()> {
+async fn start_on_port(context: &Context, parts: Parts, uses: &Uses<'_>, tasks: &mut Tasks) -> Result<()> {
     let config = &context.settings.configuration;
     let host = address("address", &config.address)?;
     let files = CertificateFiles::new();

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::{KubeletHandle, PodAdmitHandler};
-use kubelet_node::{LocalNodeBuilder, NodeStatusHandle};
 use kubelet_node::shutdown::{
     KubeletPods, NodeShutdown, ShutdownGracePeriods, ShutdownManager, ShutdownParts, ShutdownTrigger,
 };
+use kubelet_node::{LocalNodeBuilder, NodeStatusHandle};
 
 use crate::configured::time;
 use crate::context::Context;
