@@ -38,7 +38,7 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let agent = NodeAgent::builder(Settings::new(folder)).containers(Arc::new(Empty)).source(no_pods);
     #[cfg(feature = "api")]
     let agent = agent.serve_kubectl(([127, 0, 0, 1], 0).into());
-    #[cfg(feature = "console")]
+    #[cfg(feature = "server")]
     let agent = agent.console(kubelet_agent::ConsoleAt::Loopback(([127, 0, 0, 1], 0).into()));
     Ok(agent.build().await?.run(CancellationToken::new()).await?)
 }

@@ -1,7 +1,7 @@
 //! A node without a cluster: pods are processes of this machine, and `kubectl` drives them.
 //!
 //! ```console
-//! $ cargo run -p kubelet-agent --features api,process --example node-for-kubectl -- 127.0.0.1:6443 ~/my-node
+//! $ cargo run -p kubelet-agent --features api --example node-for-kubectl -- 127.0.0.1:6443 ~/my-node
 //! $ KUBECONFIG=~/my-node/kubeconfig kubectl get pods
 //! ```
 

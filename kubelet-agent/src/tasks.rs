@@ -46,6 +46,10 @@ impl Tasks {
 
     /// Adds an engine that the others need for their last requests: its first token is cancelled when they have ended. An engine that
     /// fails, but has to go on until then, cancels the second token, which ends the others.
+    #[cfg_attr(
+        not(feature = "certificates"),
+        allow(dead_code, reason = "for the access to a cluster")
+    )]
     pub(crate) fn add_last<F>(
         &mut self,
         part: &'static str,

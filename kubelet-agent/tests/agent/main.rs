@@ -4,14 +4,14 @@
 #[cfg(feature = "apiserver")]
 mod cluster;
 mod counted;
-#[cfg(feature = "dra")]
+#[cfg(feature = "plugins")]
 mod device_health;
-#[cfg(all(feature = "apiserver", feature = "resources"))]
+#[cfg(feature = "plugins")]
 mod devices;
-#[cfg(all(feature = "apiserver", feature = "resources"))]
+#[cfg(feature = "apiserver")]
 mod exclusive_cpus;
 mod handle;
-#[cfg(feature = "resources")]
+#[cfg(feature = "plugins")]
 mod held_resources;
 mod log_links;
 mod node_events;

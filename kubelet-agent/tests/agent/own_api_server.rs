@@ -178,7 +178,7 @@ async fn a_pod_misses_no_dns_server_of_the_cluster() {
     running.await.unwrap().unwrap();
 }
 
-#[cfg(all(feature = "stats", feature = "process", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[tokio::test]
 async fn the_first_request_shows_the_usage_of_the_node() {
     let folder = tempfile::tempdir().unwrap();
@@ -223,7 +223,6 @@ async fn one_api_server_is_enough() {
     assert!(!folder.path().join("agent").exists());
 }
 
-#[cfg(feature = "console")]
 #[tokio::test]
 async fn a_console_without_authentication_is_on_the_loopback_only() {
     let folder = tempfile::tempdir().unwrap();
