@@ -128,7 +128,7 @@
 //! | `/logs/` | files of `/var/log`, and the journal | [`system_logs`](NodeApiBuilder::system_logs) | `log` |
 //! | `/debug/flags/v` | `PUT`: sets how much the agent logs | [`verbosity`](NodeApiBuilder::verbosity) | `proxy` |
 //! | `/debug/pprof/` | profiles | [`profiler`](NodeApiBuilder::profiler) | `proxy` |
-//! | `/console/` | pages to look at the node, with the feature `console` | [`route`](NodeApiBuilder::route) with a [`Console`](console::Console) | `proxy` |
+//! | `/console/` | pages to look at the node | [`route`](NodeApiBuilder::route) with a [`Console`](console::Console) | `proxy` |
 //! | your own | yours | [`route`](NodeApiBuilder::route) | `proxy` |
 //!
 //! # Exec, attach and port-forward for a runtime of your own
@@ -187,15 +187,13 @@
 //!
 //! # Features
 //!
-//! | feature | default | adds |
-//! |---|---|---|
-//! | `prometheus` | yes | [`prometheus`]: records the metrics of all crates, and writes them by the kubelet's names |
-//! | `streaming` | yes | [`streaming`]: exec, attach and port-forward over SPDY and WebSocket |
-//! | `system-logs` | yes | [`system_logs`]: files of `/var/log` and the node log query |
-//! | `console` | no | [`console`]: pages to look at the node and its pods |
-//! | `apiserver` | no | [`ApiServerReviews`]: `TokenReview` and `SubjectAccessReview` |
-//! | `pods-api` | no | [`pods_api`]: the local gRPC API for pods, which is alpha |
-//! | `profiling` | no | [`profiling`]: CPU profiles for `/debug/pprof/` |
+//! None is on by default. Each brings in crates that the rest does not need.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `apiserver` | [`ApiServerReviews`]: `TokenReview` and `SubjectAccessReview` |
+//! | `pods-api` | [`pods_api`]: the local gRPC API for pods, which is alpha |
+//! | `profiling` | [`profiling`]: CPU profiles for `/debug/pprof/` |
 //!
 //! # Metrics
 //!
@@ -216,7 +214,6 @@ mod api_server_reviews;
 pub mod authentication;
 pub mod authorization;
 mod body;
-#[cfg(feature = "console")]
 pub mod console;
 mod error;
 mod idle;
@@ -227,21 +224,14 @@ mod pods;
 pub mod pods_api;
 #[cfg(feature = "profiling")]
 pub mod profiling;
-#[cfg(feature = "prometheus")]
 pub mod prometheus;
 mod request_metrics;
 mod routes;
 mod server;
 mod sessions;
-#[cfg(feature = "streaming")]
 pub mod streaming;
-#[cfg(feature = "system-logs")]
 pub mod system_logs;
 mod tls;
-#[cfg_attr(
-    not(feature = "streaming"),
-    allow(unreachable_pub, reason = "public with the streams")
-)]
 mod upgrade;
 
 #[cfg(feature = "apiserver")]

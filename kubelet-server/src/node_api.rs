@@ -30,7 +30,6 @@ use crate::routes::debug_flags::LogVerbosity;
 use crate::routes::encoded_pods::EncodedPods;
 use crate::routes::metrics::MetricsSource;
 use crate::routes::pprof::Profiler;
-#[cfg(feature = "streaming")]
 use crate::routes::streams;
 use crate::routes::table::{self, Endpoint, Found, Routes};
 use crate::routes::zpages::AgentVersion;
@@ -66,14 +65,12 @@ struct Parts {
     configz: Option<Bytes>,
     flags: Option<BTreeMap<String, String>>,
     agent: Option<AgentVersion>,
-    #[cfg(feature = "system-logs")]
     system_logs: Option<crate::system_logs::SystemLogs>,
     verbosity: Option<Arc<dyn LogVerbosity>>,
     profiler: Option<Arc<dyn Profiler>>,
     checkpoint_dir: PathBuf,
     handlers: Handlers,
     others: Vec<Other>,
-    #[cfg(feature = "streaming")]
     streams: streams::Settings,
     clock: Clock,
 }
@@ -334,19 +331,12 @@ impl Parts {
         }
     }
 
-    #[cfg(feature = "system-logs")]
     async fn serve_system_logs(&self, path: &str, request: Request<Body>) -> Option<Response<Body>> {
         let logs = self.system_logs.as_ref()?;
         let below = path.strip_prefix("/logs/").unwrap_or_default();
         Some(logs.serve(below, &request.into_parts().0).await)
     }
 
-    #[cfg(not(feature = "system-logs"))]
-    async fn serve_system_logs(&self, _: &str, _: Request<Body>) -> Option<Response<Body>> {
-        None
-    }
-
-    #[cfg(feature = "streaming")]
     async fn serve_streams(
         &self,
         endpoint: Endpoint,
@@ -362,11 +352,6 @@ impl Parts {
             Endpoint::Attach => streams::attach(settings, pods, runtime, path, query, request).await,
             _ => streams::exec(settings, pods, runtime, path, query, request).await,
         })
-    }
-
-    #[cfg(not(feature = "streaming"))]
-    async fn serve_streams(&self, _: Endpoint, _: &str, _: &str, _: Request<Body>) -> Option<Response<Body>> {
-        None
     }
 }
 
@@ -433,14 +418,12 @@ impl NodeApiBuilder {
                 configz: None,
                 flags: None,
                 agent: None,
-                #[cfg(feature = "system-logs")]
                 system_logs: None,
                 verbosity: None,
                 profiler: None,
                 checkpoint_dir: "/var/lib/kubelet/checkpoints".into(),
                 handlers,
                 others: Vec::new(),
-                #[cfg(feature = "streaming")]
                 streams: streams::Settings::default(),
                 clock: Clock::system(),
             },
@@ -512,7 +495,6 @@ impl NodeApiBuilder {
     }
 
     /// Serves `/logs/`: files of the node, and its journal.
-    #[cfg(feature = "system-logs")]
     pub fn system_logs(mut self, logs: crate::system_logs::SystemLogs) -> Self {
         self.parts.system_logs = Some(logs);
         self
@@ -538,7 +520,6 @@ impl NodeApiBuilder {
 
     /// Closes a stream on which no byte came or went for so long (`streamingConnectionIdleTimeout`): 4 hours unless set, zero
     /// for never.
-    #[cfg(feature = "streaming")]
     pub fn streaming_idle_timeout(mut self, timeout: std::time::Duration) -> Self {
         self.parts.streams.idle_timeout = timeout;
         self
@@ -580,10 +561,7 @@ impl NodeApiBuilder {
         routes.checkpoint = handlers.checkpoint;
         routes.flagz = handlers.flagz && self.parts.flags.is_some();
         routes.statusz = handlers.statusz && self.parts.agent.is_some();
-        #[cfg(feature = "streaming")]
-        {
-            self.parts.streams.websockets = handlers.websockets;
-        }
+        self.parts.streams.websockets = handlers.websockets;
         NodeApi {
             parts: Arc::new(self.parts),
         }

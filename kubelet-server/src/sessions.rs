@@ -1,6 +1,5 @@
 //! The streams that go on after their requests were answered.
 
-#[cfg(feature = "streaming")]
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -44,7 +43,6 @@ impl Sessions {
     }
 
     /// Runs a stream until it ends by itself or [`end`](Self::end) is called.
-    #[cfg(feature = "streaming")]
     pub(crate) fn run(&self, session: BoxFuture<'static, ()>) {
         let ended = self.ended.clone();
         self.tasks.spawn(async move {

@@ -35,7 +35,6 @@ pub trait Durations: Send + Sync {
     fn totals(&self, metric: &str) -> Option<(u64, f64)>;
 }
 
-#[cfg(feature = "prometheus")]
 impl Durations for crate::prometheus::Metrics {
     fn totals(&self, metric: &str) -> Option<(u64, f64)> {
         self.histogram_totals(metric)

@@ -11,7 +11,6 @@ pub(crate) mod pods;
 pub(crate) mod pprof;
 pub(crate) mod run;
 pub(crate) mod stats;
-#[cfg(feature = "streaming")]
 pub(crate) mod streams;
 pub(crate) mod table;
 pub(crate) mod zpages;

@@ -7,15 +7,12 @@
     reason = "a test"
 )]
 
-#[cfg(all(feature = "console", feature = "streaming"))]
 mod chromium;
-#[cfg(all(feature = "console", feature = "streaming"))]
 mod console;
 mod https;
 mod logs;
 #[cfg(feature = "pods-api")]
 mod pods_proto_generated;
 mod recorded;
-#[cfg(feature = "streaming")]
 mod streams;
 mod users;
