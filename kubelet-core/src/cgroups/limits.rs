@@ -160,7 +160,7 @@ impl PodTotals {
             message,
         })?;
         let request = |name: &str| requests.get(name).copied().unwrap_or_default();
-        let limit = |name: &str| pod_limit(pod, name).map_or(Amount::ZERO, |(amount, _)| amount);
+        let limit = |name: &str| pod_limit(pod, name).map_or(Amount::ZERO, |limit| limit.amount);
         let huge_pages = requests.iter();
         Ok(Self {
             cpu_request: request("cpu"),
@@ -210,8 +210,8 @@ fn huge_pages(settings: &PodCgroupSettings, totals: &PodTotals) -> BTreeMap<Stri
 /// The page size of a resource in the kernel's spelling (`HugePageUnitSizeFromByteSize`): `2MB` for `hugepages-2Mi`. `None`
 /// for other resources.
 pub fn huge_page_size(resource: &str) -> Option<String> {
-    let size = Quantity(resource.strip_prefix("hugepages-")?.to_owned());
-    let mut size = Amount::try_from(&size).ok()?.value();
+    let size: Amount = resource.strip_prefix("hugepages-")?.parse().ok()?;
+    let mut size = size.value();
     let units = ["B", "KB", "MB", "GB", "TB", "PB"];
     let mut index = 0;
     while size >= 1024 && index + 1 < units.len() {
