@@ -63,7 +63,7 @@ impl ClaimRoom {
     }
 
     /// For the pod-resources API.
-    pub(crate) fn listed(&self) -> Arc<dyn kubelet_resources::pod_resources::DynamicResources> {
+    pub(crate) fn listed(&self) -> Arc<dyn kubelet_resources::pod_resources::DynamicResourcesProvider> {
         Arc::new(self.manager.handle())
     }
 

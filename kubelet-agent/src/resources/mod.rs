@@ -18,7 +18,7 @@ use kubelet_cri::RuntimeService;
 use kubelet_node::MachineInfo;
 use kubelet_resources::checkpoint::StateFolder;
 use kubelet_resources::devices::{DeviceManager, DeviceManagerHandle};
-use kubelet_resources::pod_resources::{DynamicResources, PodResources, SOCKET};
+use kubelet_resources::pod_resources::{DynamicResourcesProvider, PodResources, SOCKET};
 use kubelet_resources::{KubeletPods, Machine, ResourceManager, ResourceManagerHandle};
 
 use self::configured::resources;
@@ -136,7 +136,7 @@ impl ResourceRoom {
         self,
         context: &Context,
         kubelet: &KubeletHandle,
-        claims: Option<Arc<dyn DynamicResources>>,
+        claims: Option<Arc<dyn DynamicResourcesProvider>>,
         tasks: &mut Tasks,
     ) {
         let pods = Arc::new(KubeletPods::new(kubelet.clone()));

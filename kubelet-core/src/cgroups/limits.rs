@@ -11,7 +11,7 @@ use super::shares::{SHARES, milli_cpu_to_quota, milli_cpu_to_shares, shares_to_m
 use crate::admission::pod_requests;
 use crate::quantity::Amount;
 use crate::restart_rules::is_restartable_init_container;
-use crate::runtime::ContainerResources;
+use crate::runtime::AppliedResources;
 use crate::{Error, PodExt, QosClass, Result, pod_limit, qos_class};
 
 /// No limit, in the files of cgroup v1 and in computations.
@@ -114,7 +114,7 @@ impl CgroupLimits {
 
     /// CPU request and limit and memory limit as a status shows them; `None` if there are none (`CPURequestsFromConfig`,
     /// `CPULimitsFromConfig`, `MemoryLimitsFromConfig`).
-    pub fn resources(&self) -> Option<ContainerResources> {
+    pub fn resources(&self) -> Option<AppliedResources> {
         let (quota, period) = (
             self.cpu_quota.unwrap_or_default(),
             self.cpu_period.unwrap_or_default(),
@@ -122,13 +122,13 @@ impl CgroupLimits {
         let cpu_limit = (period > 0 && quota > 0).then(|| quota.saturating_mul(1000) / period);
         let cpu_request = self.cpu_shares.map(shares_to_milli_cpu);
         let is_some = |amount: &i64| *amount > 0;
-        let resources = ContainerResources {
+        let resources = AppliedResources {
             cpu_limit: cpu_limit.filter(is_some).map(decimal_milli),
             cpu_request: cpu_request.filter(is_some).map(decimal_milli),
             memory_limit: self.memory.filter(is_some).map(binary),
             memory_request: None,
         };
-        (resources != ContainerResources::default()).then_some(resources)
+        (resources != AppliedResources::default()).then_some(resources)
     }
 }
 
