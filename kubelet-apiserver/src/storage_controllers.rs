@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::quantity::Amount;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -410,7 +409,7 @@ fn fits(volume: &Value, claim: &Value) -> bool {
 
 /// The amount of `storage` in a list of resources.
 fn amount(resources: &Value) -> Amount {
-    Amount::try_from(&Quantity(resources.text("storage").to_owned())).unwrap_or_default()
+    resources.text("storage").parse().unwrap_or_default()
 }
 
 /// (`GetUniqueVolumeNameFromSpec` of a CSI volume)

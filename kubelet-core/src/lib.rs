@@ -137,6 +137,7 @@ mod dynamic_resources;
 mod error;
 mod event;
 mod explain;
+pub mod files;
 mod go_duration;
 mod health;
 pub mod image_name;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::cgroups::CgroupLimits;
-use crate::runtime::ContainerResources;
+use crate::runtime::AppliedResources;
 use crate::{PodUid, Result};
 
 /// Manages the cgroup of each pod, which contains the cgroups of its containers. It limits the pod as a whole, and
@@ -64,7 +64,7 @@ pub trait PodContainerManager: Send + Sync {
     }
 
     /// The limits of the pod's cgroup as the status of a running pod shows them, as far as they can be read.
-    async fn resources(&self, pod: &Pod) -> Option<ContainerResources> {
+    async fn resources(&self, pod: &Pod) -> Option<AppliedResources> {
         self.limits(pod).await.ok()??.resources()
     }
 

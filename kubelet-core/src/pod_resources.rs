@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::quantity::{Amount, Format};
+use crate::quantity::{Amount, WrittenAmount};
 use crate::restart_rules::is_restartable_init_container;
 
 /// What the pod requests of a resource, e.g. `memory`, its overhead included (`GetResourceRequestQuantity`). If the pod has
@@ -24,9 +24,9 @@ pub fn pod_request(pod: &Pod, resource: &str) -> Amount {
         }),
         false => of_containers(),
     };
-    let request = request.map_or(Amount::ZERO, |(amount, _)| amount);
+    let request = request.map_or(Amount::ZERO, |request| request.amount);
     match find(spec.overhead.as_ref(), resource) {
-        Some((overhead, _)) if !request.is_zero() => request + overhead,
+        Some(overhead) if !request.is_zero() => request + overhead.amount,
         _ => request,
     }
 }
@@ -35,7 +35,7 @@ pub fn pod_request(pod: &Pod, resource: &str) -> Amount {
 /// (`PodLimits`). `None` if neither the pod nor a container has one.
 ///
 /// A quantity that cannot be parsed counts as unset.
-pub fn pod_limit(pod: &Pod, resource: &str) -> Option<(Amount, Format)> {
+pub fn pod_limit(pod: &Pod, resource: &str) -> Option<WrittenAmount> {
     let spec = pod.spec.as_ref()?;
     let of_pod = || find(limits(spec.resources.as_ref()?), resource);
     let limit = Some(())
@@ -43,7 +43,7 @@ pub fn pod_limit(pod: &Pod, resource: &str) -> Option<(Amount, Format)> {
         .and_then(|()| of_pod())
         .or_else(|| sum_of_containers(pod, resource, limits))?;
     Some(match find(spec.overhead.as_ref(), resource) {
-        Some((overhead, _)) if !limit.0.is_zero() => (limit.0 + overhead, limit.1),
+        Some(overhead) if !limit.amount.is_zero() => limit + overhead,
         _ => limit,
     })
 }
@@ -59,7 +59,6 @@ pub fn has_pod_level_resources(pod: &Pod) -> bool {
 }
 
 type List = BTreeMap<String, Quantity>;
-type Found = (Amount, Format);
 
 /// `IsSupportedPodLevelResource`
 fn is_supported_at_pod_level(resource: &str) -> bool {
@@ -80,7 +79,7 @@ fn sum_of_containers(
     pod: &Pod,
     resource: &str,
     list: fn(&ResourceRequirements) -> Option<&List>,
-) -> Option<Found> {
+) -> Option<WrittenAmount> {
     let spec = pod.spec.as_ref()?;
     let of = |container: &Container| find(list(container.resources.as_ref()?), resource);
     let mut total = spec.containers.iter().map(of).fold(None, add);
@@ -99,26 +98,22 @@ fn sum_of_containers(
     max(total, most)
 }
 
-/// Zero takes the other's suffixes (`Quantity.Add`).
-fn add(sum: Option<Found>, more: Option<Found>) -> Option<Found> {
+fn add(sum: Option<WrittenAmount>, more: Option<WrittenAmount>) -> Option<WrittenAmount> {
     match (sum, more) {
-        (Some((sum, _)), Some((more, format))) if sum.is_zero() => Some((more, format)),
-        (Some((sum, format)), Some((more, _))) => Some((sum + more, format)),
+        (Some(sum), Some(more)) => Some(sum + more),
         (one, other) => one.or(other),
     }
 }
 
-fn max(a: Option<Found>, b: Option<Found>) -> Option<Found> {
+fn max(a: Option<WrittenAmount>, b: Option<WrittenAmount>) -> Option<WrittenAmount> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(if b.0 > a.0 { b } else { a }),
+        (Some(a), Some(b)) => Some(if b.amount > a.amount { b } else { a }),
         (one, other) => one.or(other),
     }
 }
 
-fn find(list: Option<&List>, resource: &str) -> Option<Found> {
-    let quantity = list?.get(resource)?;
-    let amount = Amount::try_from(quantity).ok()?;
-    Some((amount, Format::of(quantity)))
+fn find(list: Option<&List>, resource: &str) -> Option<WrittenAmount> {
+    list?.get(resource)?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -210,7 +205,7 @@ mod tests {
         ];
         for (spec, expected) in cases {
             let limit = pod_limit(&pod(&spec), "ephemeral-storage");
-            let written = limit.map(|(amount, format)| amount.write(format));
+            let written = limit.map(|limit| limit.to_string());
             assert_eq!(written.as_deref(), expected, "{spec}");
         }
     }

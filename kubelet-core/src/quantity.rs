@@ -6,6 +6,7 @@
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, Sub};
+use std::str::FromStr;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -134,9 +135,11 @@ pub enum Format {
 impl Format {
     /// The family of this quantity.
     pub fn of(quantity: &Quantity) -> Self {
-        let suffix = quantity
-            .0
-            .trim_start_matches(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+        Self::of_text(&quantity.0)
+    }
+
+    fn of_text(text: &str) -> Self {
+        let suffix = text.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.".contains(c));
         if suffix.ends_with('i') {
             Self::BinarySi
         } else if suffix.len() > 1 && suffix.starts_with(['e', 'E']) {
@@ -175,13 +178,60 @@ impl Sum for Amount {
     }
 }
 
+/// An amount with the family of suffixes in which it was written, and is written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenAmount {
+    /// How much.
+    pub amount: Amount,
+    /// The family of suffixes.
+    pub format: Format,
+}
+
+impl WrittenAmount {
+    /// Rounded up to thousandths: the API takes no finer amounts of resources.
+    #[must_use]
+    pub fn round_up_to_milli(self) -> Self {
+        Self {
+            amount: self.amount.round_up_to_milli(),
+            ..self
+        }
+    }
+}
+
+/// Zero takes on the format of what is added to it (`Quantity.Add`).
+impl Add for WrittenAmount {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let format = match self.amount.is_zero() {
+            true => other.format,
+            false => self.format,
+        };
+        Self {
+            amount: self.amount + other.amount,
+            format,
+        }
+    }
+}
+
+/// The canonical text (`Quantity.String`).
+impl fmt::Display for WrittenAmount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.amount.write(self.format))
+    }
+}
+
+/// In canonical form.
+impl From<WrittenAmount> for Quantity {
+    fn from(amount: WrittenAmount) -> Self {
+        Self(amount.to_string())
+    }
+}
+
 /// A quantity as the kubelet writes it, e.g. in a message: in canonical form (`Quantity.String`). A text that is not a
 /// quantity is returned as it is.
 pub fn canonical(quantity: &Quantity) -> String {
-    match Amount::try_from(quantity) {
-        Ok(amount) => amount.write(Format::of(quantity)),
-        Err(_) => quantity.0.clone(),
-    }
+    WrittenAmount::try_from(quantity).map_or_else(|_| quantity.0.clone(), |amount| amount.to_string())
 }
 
 /// The text is not a quantity.
@@ -198,13 +248,40 @@ impl fmt::Display for ParseAmountError {
 
 impl std::error::Error for ParseAmountError {}
 
+impl FromStr for Amount {
+    type Err = ParseAmountError;
+
+    fn from_str(text: &str) -> Result<Self, ParseAmountError> {
+        parse(text).ok_or_else(|| ParseAmountError {
+            text: text.to_owned(),
+        })
+    }
+}
+
 impl TryFrom<&Quantity> for Amount {
     type Error = ParseAmountError;
 
     fn try_from(quantity: &Quantity) -> Result<Self, ParseAmountError> {
-        parse(&quantity.0).ok_or_else(|| ParseAmountError {
-            text: quantity.0.clone(),
+        quantity.0.parse()
+    }
+}
+
+impl FromStr for WrittenAmount {
+    type Err = ParseAmountError;
+
+    fn from_str(text: &str) -> Result<Self, ParseAmountError> {
+        Ok(Self {
+            amount: text.parse()?,
+            format: Format::of_text(text),
         })
+    }
+}
+
+impl TryFrom<&Quantity> for WrittenAmount {
+    type Error = ParseAmountError;
+
+    fn try_from(quantity: &Quantity) -> Result<Self, ParseAmountError> {
+        quantity.0.parse()
     }
 }
 
@@ -262,26 +339,32 @@ impl Suffix {
 
     /// `whole.fraction` times the factor in nanos, rounded up; a very large value on overflow.
     fn nanos(&self, whole: &str, fraction: &str) -> i128 {
+        let (factor, mut exponent) = match *self {
+            Self::Binary(power) => (1024_i128.pow(power), 9),
+            Self::Decimal(power) => (1, power.saturating_add(9)),
+        };
+        let (mut mantissa, mut rest) = (0, false);
         let fraction = fraction.trim_end_matches('0');
-        let digits: String = [whole, fraction].concat();
-        let digits = digits.trim_start_matches('0');
-        if digits.is_empty() {
-            return 0;
+        let fits = i128::MAX / factor / 10 - 1;
+        for (digits, places) in [(whole, 0), (fraction, 1)] {
+            for digit in digits.bytes().map(|digit| i128::from(digit - b'0')) {
+                if mantissa <= fits {
+                    mantissa = mantissa * 10 + digit;
+                    exponent = exponent.saturating_sub(places);
+                } else {
+                    rest |= digit != 0;
+                    exponent = exponent.saturating_add(1 - places);
+                }
+            }
         }
-        let (Ok(mantissa), Ok(places)) = (digits.parse::<i128>(), i32::try_from(fraction.len())) else {
-            return i128::MAX;
-        };
-        let (mantissa, exponent) = match *self {
-            Self::Binary(power) => (mantissa.checked_mul(1024_i128.pow(power)), 9 - places),
-            Self::Decimal(power) => (Some(mantissa), power.saturating_add(9).saturating_sub(places)),
-        };
-        let scale = 10_i128.checked_pow(exponent.unsigned_abs());
-        match (mantissa, scale) {
-            (Some(mantissa), Some(scale)) if exponent >= 0 => mantissa.saturating_mul(scale),
-            (Some(mantissa), Some(scale)) => round_away_from_zero(mantissa, scale),
+        let mantissa = mantissa * factor;
+        match 10_i128.checked_pow(exponent.unsigned_abs()) {
+            _ if mantissa == 0 => 0,
+            Some(scale) if exponent >= 0 => mantissa.saturating_mul(scale),
+            Some(scale) => mantissa / scale + i128::from(rest || mantissa % scale != 0),
             // Less than a nano.
-            (Some(_), None) if exponent < 0 => 1,
-            _ => i128::MAX,
+            None if exponent < 0 => 1,
+            None => i128::MAX,
         }
     }
 }
@@ -323,6 +406,20 @@ mod tests {
             ("1e400", i64::MAX, i64::MAX),
             ("-1500m", -2, -1500),
             ("+3", 3, 3000),
+            ("0.1000000000000000000000000000000000000000000000001", 1, 101),
+            ("0.10000000000000000000000000000000000000000000000000", 1, 100),
+            (
+                "1.5000000000000000000000000000000000000000000000001Ki",
+                1537,
+                1_536_001,
+            ),
+            (
+                "100000000000000000000000000000000000000000000n",
+                i64::MAX,
+                i64::MAX,
+            ),
+            ("000000000000000000000000000000000000000000000001", 1, 1000),
+            ("0.00000000000000000000000000000000000000000000001e48", 10, 10_000),
         ];
         for (text, value, milli) in cases {
             let amount = Amount::try_from(&Quantity(text.into())).unwrap();
@@ -333,7 +430,7 @@ mod tests {
     #[test]
     fn other_texts_are_refused_by_name() {
         for text in [
-            "", "m", ".", "1.2.3", "1 Mi", "1mi", "--1", "1K", "0x10", "e", "1ee3", "١",
+            "", " 1", "x", "m", ".", "1.2.3", "1 Mi", "1mi", "--1", "1K", "0x10", "e", "1ee3", "١",
         ] {
             let error = Amount::try_from(&Quantity(text.into())).unwrap_err();
             assert_eq!(error.to_string(), format!("{text:?} is not a quantity"));
@@ -374,8 +471,28 @@ mod tests {
             ("+5", "5"),
             ("100000000000000000000000000", "9223372036854775807"),
             ("9Ei", "9223372036854775807"),
+            ("2048Mi", "2Gi"),
+            ("much", "much"),
         ] {
             assert_eq!(super::canonical(&Quantity(text.into())), canonical, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_sum_keeps_the_format_of_the_first_unless_that_is_zero() {
+        for (left, right, sum) in [
+            ("64Mi", "64Mi", "128Mi"),
+            ("1Gi", "1M", "1074741824"),
+            ("1M", "1Mi", "2048576"),
+            ("0", "5Mi", "5Mi"),
+            ("1e3", "1e3", "2e3"),
+        ] {
+            let amount = |text: &str| text.parse::<WrittenAmount>().unwrap();
+            assert_eq!(
+                (amount(left) + amount(right)).to_string(),
+                sum,
+                "{left} + {right}"
+            );
         }
     }
 

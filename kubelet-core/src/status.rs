@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
 use tokio_util::sync::CancellationToken;
 
 use crate::pod::has_terminal_phase;
-use crate::runtime::{ContainerResources, PodStatus, SyncFailure};
+use crate::runtime::{AppliedResources, PodStatus, SyncFailure};
 use crate::{ContainerId, NoProbes, PodUid, ProbeResults, Result};
 
 /// Keeps each pod's API status and sends changes to a [`StatusSink`]. Answers to the kubelet's `status.Manager`;
@@ -159,7 +159,7 @@ pub struct PodStatusInput<'a> {
     pub reported: Option<&'a ApiPodStatus>,
     /// The limits of a running pod's cgroup, if they are known
     /// ([`PodContainerManager::resources`](crate::PodContainerManager::resources)).
-    pub resources: Option<&'a ContainerResources>,
+    pub resources: Option<&'a AppliedResources>,
     /// By container: how its last start failed (the kubelet's `ReasonCache`).
     pub start_failures: Option<&'a BTreeMap<String, SyncFailure>>,
     /// The results of its containers' probes.

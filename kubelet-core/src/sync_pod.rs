@@ -14,6 +14,7 @@ use crate::allocation::resize_message;
 use crate::checkpoint::Record;
 use crate::clock::api_time;
 use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
+use crate::files;
 use crate::pod::{has_terminal_phase, restarts_all_containers};
 use crate::pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
 use crate::restart_rules::runs_once;
@@ -572,10 +573,7 @@ impl RuntimePodSyncer {
     async fn release_user_namespace(&self, uid: &PodUid) -> Result<()> {
         let file = self.root_dir.pod_user_namespace_file(uid);
         let of_pod = file.clone();
-        let removed = self.disk.run(move || match std::fs::remove_file(of_pod) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        });
+        let removed = self.disk.run(move || files::remove(&of_pod));
         removed.await.map_err(|error| Error::io(&file, Some(uid), error))
     }
 

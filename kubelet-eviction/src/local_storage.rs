@@ -77,14 +77,11 @@ fn of_empty_dir(pod: &Pod, stats: &PodStats) -> Option<Exceeded> {
 
 /// `podEphemeralStorageLimitEviction`
 fn of_pod(pod: &Pod, stats: &PodStats) -> Option<Exceeded> {
-    let (limit, format) = kubelet_core::pod_limit(pod, STORAGE)?;
+    let limit = kubelet_core::pod_limit(pod, STORAGE)?;
     let used = usage::disk(stats.ephemeral_storage.as_ref());
-    (used > limit).then(|| Exceeded {
+    (used > limit.amount).then(|| Exceeded {
         signal: POD,
-        message: format!(
-            "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
-            limit.write(format)
-        ),
+        message: format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "),
     })
 }
 

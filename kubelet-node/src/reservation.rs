@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::quantity::{Amount, Format};
+use kubelet_core::quantity::{Amount, Format, ParseAmountError};
 
 use crate::setters::machine::capacity;
 use crate::{Error, MachineInfo, Result};
@@ -224,7 +224,7 @@ pub(crate) fn subtract(from: Amount, amount: Amount) -> Amount {
 }
 
 fn parse(what: &str, text: &str) -> Result<Amount> {
-    Amount::try_from(&Quantity(text.to_owned())).map_err(|error| Error::Invalid {
+    text.parse().map_err(|error: ParseAmountError| Error::Invalid {
         what: what.to_owned(),
         why: error.to_string(),
     })

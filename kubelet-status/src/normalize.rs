@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubelet_core::clock::api_time;
+use kubelet_core::quantity::canonical;
 
 use crate::conditions;
-use crate::quantity;
 use crate::status_ext::find_condition;
 
 /// The maximum size of all termination messages of a pod together (`MaxPodTerminationMessageLogLength`).
@@ -132,7 +132,7 @@ fn normalize_resources(resources: &mut Option<ResourceRequirements>) {
 
 fn write_canonically(list: &mut Option<BTreeMap<String, Quantity>>) {
     for quantity in list.iter_mut().flat_map(BTreeMap::values_mut) {
-        *quantity = quantity::canonical(quantity);
+        quantity.0 = canonical(quantity);
     }
 }
 

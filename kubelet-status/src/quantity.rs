@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::quantity::{Amount, Format};
+use kubelet_core::quantity::{Amount, Format, WrittenAmount};
 
 /// The amount; zero if it cannot be parsed.
 fn amount(quantity: &Quantity) -> Amount {
@@ -27,36 +27,19 @@ pub(crate) fn compare(left: &Quantity, right: &Quantity) -> Ordering {
     amount(left).cmp(&amount(right))
 }
 
-/// The quantity in the API server's format; unchanged if it cannot be parsed (`Quantity.MarshalJSON`).
-pub(crate) fn canonical(quantity: &Quantity) -> Quantity {
-    match Amount::try_from(quantity) {
-        Ok(amount) => Quantity(amount.write(Format::of(quantity))),
-        Err(_) => quantity.clone(),
-    }
-}
-
 /// The sum in canonical form: a whole number with the largest suffix of the format of `left`, or of `right` if `left`
 /// is zero (`Quantity.Add`).
 pub(crate) fn add(left: &Quantity, right: &Quantity) -> Quantity {
-    let format = Format::of(if amount(left).is_zero() { right } else { left });
-    Quantity((amount(left) + amount(right)).round_up_to_milli().write(format))
+    let [left, right] = [left, right].map(|quantity| WrittenAmount {
+        amount: amount(quantity),
+        format: Format::of(quantity),
+    });
+    (left + right).round_up_to_milli().into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_cannot_be_read_stays_as_it_is() {
-        for (written, canonical_form) in [
-            ("0.5", "500m"),
-            ("2048Mi", "2Gi"),
-            ("1000m", "1"),
-            ("much", "much"),
-        ] {
-            assert_eq!(canonical(&Quantity(written.to_owned())).0, canonical_form);
-        }
-    }
 
     #[test]
     fn sums_are_canonical_and_keep_the_format_of_the_first() {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::restart_rules::is_restartable_init_container;
-use kubelet_core::runtime::{ContainerResources, ContainerState, ContainerStatus};
+use kubelet_core::runtime::{AppliedResources, ContainerState, ContainerStatus};
 
 use crate::quantity;
 use crate::status_ext::{is_running, phase};
@@ -87,7 +87,7 @@ fn take(
 /// or else the reported values; any other pod shows its allocation.
 pub(crate) fn pod_resources(
     pod: &Pod,
-    applied: Option<&ContainerResources>,
+    applied: Option<&AppliedResources>,
     previous: &ApiPodStatus,
 ) -> ResourceRequirements {
     let Some(spec) = &pod.spec else {
@@ -236,7 +236,7 @@ fn non_empty(list: ResourceList) -> Option<ResourceList> {
 mod tests {
     use super::*;
     use kubelet_core::ContainerId;
-    use kubelet_core::runtime::ContainerResources;
+    use kubelet_core::runtime::AppliedResources;
     use serde_json::{Value, json};
 
     fn spec(spec: Value) -> PodSpec {
@@ -282,11 +282,11 @@ mod tests {
             {"limits": {"cpu": "1", "memory": "64Mi"}, "requests": {"cpu": "1m", "memory": "32Mi"}}}))
         .unwrap();
         let mut status = ContainerStatus::new(ContainerId::new("fake", "x"), "a", ContainerState::Running);
-        status.resources = Some(ContainerResources {
+        status.resources = Some(AppliedResources {
             cpu_limit: Some(Quantity("2".to_owned())),
             // The kernel's floor: the allocated 1m stays.
             cpu_request: Some(Quantity("2m".to_owned())),
-            ..ContainerResources::default()
+            ..AppliedResources::default()
         });
         let previous: ApiContainerStatus =
             serde_json::from_value(json!({"name": "a", "image": "", "imageID": "",
@@ -364,7 +364,7 @@ mod tests {
             let pod: Pod =
                 serde_json::from_value(json!({"spec": spec, "status": {"phase": "Running"}})).unwrap();
             let previous = serde_json::from_value(json!({"phase": "Running", "resources": before})).unwrap();
-            let applied = ContainerResources {
+            let applied = AppliedResources {
                 cpu_request: quantity(cpu_request),
                 cpu_limit: quantity(cpu_limit),
                 memory_limit: quantity(memory_limit),

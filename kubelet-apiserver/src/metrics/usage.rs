@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::quantity::{Amount, Format};
 use serde_json::{Value, json};
@@ -62,7 +61,7 @@ fn in_seconds(time: Timestamp) -> String {
 
 /// A quantity of nanocores.
 fn nanocores(amount: u64) -> String {
-    let amount = Amount::try_from(&Quantity(format!("{amount}n"))).unwrap_or_default();
+    let amount = format!("{amount}n").parse::<Amount>().unwrap_or_default();
     amount.write(Format::DecimalSi)
 }
 

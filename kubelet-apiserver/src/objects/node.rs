@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::request::Attributes;
 use super::problems::{Field, Problems};
-use super::quantity::Quantity;
+use super::quantity;
 use super::value::Fields;
 use super::{metadata, names};
 
@@ -23,7 +23,7 @@ pub(super) fn set_defaults(node: &mut Value) {
             .into_iter()
             .flatten()
         {
-            if let Some(quantity) = Quantity::of(amount) {
+            if let Some(quantity) = quantity::of(amount) {
                 *amount = json!(quantity.round_up_to_milli().to_string());
             }
         }
@@ -118,7 +118,7 @@ fn validate_resources(node: &Value, problems: &mut Problems) {
     for list in ["capacity", "allocatable"] {
         for (resource, amount) in node["status"].entries(list) {
             let field = Field::root("status").child(list).child(resource);
-            let Some(quantity) = Quantity::of(amount) else {
+            let Some(quantity) = quantity::of(amount) else {
                 continue;
             };
             if quantity.amount.is_negative() {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::request::{Attributes, View};
 use super::super::resource::Resource;
 use super::problems::{Field, Problems};
-use super::quantity::Quantity;
+use super::quantity;
 use super::value::Fields;
 use super::{metadata, names};
 
@@ -76,7 +76,7 @@ pub(super) fn validate(volume: &Value, problems: &mut Problems) {
     metadata::validate(volume, false, names::dns_subdomain, problems);
     let (spec, field) = (&volume["spec"], Field::root("spec"));
     validate_access_modes(spec, &field, problems);
-    match spec["capacity"].field("storage").and_then(Quantity::of) {
+    match spec["capacity"].field("storage").and_then(quantity::of) {
         None => problems.required(&field.child("capacity"), ""),
         Some(size) if !size.amount.is_positive() => problems.invalid(
             &field.child("capacity").key("storage"),
@@ -153,7 +153,7 @@ pub(super) fn validate_claim(claim: &Value, problems: &mut Problems) {
     let requested = field.child("resources");
     match spec["resources"]["requests"]
         .field("storage")
-        .and_then(Quantity::of)
+        .and_then(quantity::of)
     {
         None => problems.required(&requested.key("storage"), ""),
         Some(size) if !size.amount.is_positive() => problems.invalid(
@@ -190,7 +190,7 @@ pub(super) fn validate_claim_update(old: &Value, new: &Value, problems: &mut Pro
                    claims";
         problems.forbidden(&field, why);
     }
-    let size = |value: &Value| Quantity::of(&value["storage"]).map(|size| size.amount);
+    let size = |value: &Value| quantity::of(&value["storage"]).map(|size| size.amount);
     let has = size(&old["status"]["capacity"]);
     let (wanted, wants) = (
         size(&before["resources"]["requests"]),

@@ -1,72 +1,21 @@
-//! Quantities: the amount, and the kind of suffix.
+//! Quantities of objects: one, a list, the sum of the containers of a pod.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::api::resource;
-use kubelet_core::quantity::{Amount, Format};
+use kubelet_core::quantity::WrittenAmount;
 use serde_json::{Value, json};
 
 use super::value::Fields;
 
-/// An amount that is written in the format in which it was read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Quantity {
-    pub(super) amount: Amount,
-    format: Format,
-}
-
 /// A list of resources: `cpu`, `memory`…
-pub(super) type Amounts = BTreeMap<String, Quantity>;
+pub(super) type Amounts = BTreeMap<String, WrittenAmount>;
 
-impl Quantity {
-    /// Reads a string or a number.
-    pub(super) fn of(value: &Value) -> Option<Self> {
-        match value {
-            Value::String(text) => Self::parse(text),
-            Value::Number(number) => Self::parse(&number.to_string()),
-            _ => None,
-        }
-    }
-
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let quantity = resource::Quantity(text.to_owned());
-        let amount = Amount::try_from(&quantity).ok()?;
-        Some(Self {
-            amount,
-            format: Format::of(&quantity),
-        })
-    }
-
-    /// Rounded up to thousandths, as the API rounds the amounts of resources.
-    pub(super) fn round_up_to_milli(self) -> Self {
-        Self {
-            amount: self.amount.round_up_to_milli(),
-            ..self
-        }
-    }
-}
-
-/// Zero takes on the format of the amount that is added to it.
-impl std::ops::Add for Quantity {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        let format = if self.amount.is_zero() {
-            other.format
-        } else {
-            self.format
-        };
-        Self {
-            amount: self.amount + other.amount,
-            format,
-        }
-    }
-}
-
-/// The canonical form.
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.amount.write(self.format))
+/// Reads a string or a number.
+pub(super) fn of(value: &Value) -> Option<WrittenAmount> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.to_string().parse().ok(),
+        _ => None,
     }
 }
 
@@ -74,7 +23,7 @@ impl fmt::Display for Quantity {
 pub(super) fn amounts(resources: &Value, list: &str) -> Amounts {
     resources
         .entries(list)
-        .filter_map(|(resource, amount)| Some((resource.clone(), Quantity::of(amount)?)))
+        .filter_map(|(resource, amount)| Some((resource.clone(), of(amount)?)))
         .collect()
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::problems::{Field, Problems};
-use super::quantity::Quantity;
+use super::quantity;
 use super::value::Fields;
 use super::{metadata, names, pod};
 
@@ -15,7 +15,7 @@ pub(super) fn set_defaults(class: &mut Value) {
         .pointer_mut("/overhead/podFixed")
         .and_then(Value::as_object_mut);
     for (_, amount) in amounts.into_iter().flatten() {
-        if let Some(quantity) = Quantity::of(amount) {
+        if let Some(quantity) = quantity::of(amount) {
             *amount = json!(quantity.round_up_to_milli().to_string());
         }
     }

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use kubelet_core::files;
 use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tower::BoxError;
@@ -92,10 +93,7 @@ impl FileStorage {
             let mut new = path.as_os_str().to_owned();
             new.push(".new");
             let new = PathBuf::from(new);
-            match fs::remove_file(&new) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-                _ => {}
-            }
+            files::remove(&new)?;
             drop(Self::open_at(&new, true)?);
             fs::rename(&new, path)?;
             sync(parent(path))?;

@@ -1,6 +1,5 @@
 //! `NodeMetrics` and `PodMetrics`, as metrics-server shows them.
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::quantity::{Amount, Format};
 use serde_json::{Value, json};
 
@@ -26,7 +25,7 @@ pub(super) fn cells(object: &Value) -> Value {
     let total = |resource: &str, format| {
         let amounts = usages
             .iter()
-            .filter_map(|usage| Amount::try_from(&Quantity(usage.text(resource).to_owned())).ok());
+            .filter_map(|usage| usage.text(resource).parse::<Amount>().ok());
         amounts.sum::<Amount>().write(format)
     };
     json!([

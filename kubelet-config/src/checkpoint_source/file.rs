@@ -3,13 +3,14 @@
 //! Its first line is JSON and says what the rest is: format, version, source, time, length and checksum. The rest is a
 //! `PodList` as JSON.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
+use kubelet_core::files::Replace;
 use serde::{Deserialize, Serialize};
 
 use crate::fnv128a::Fnv128a;
@@ -185,31 +186,17 @@ impl CheckpointFile {
             length: list.len(),
             checksum: checksum(&list),
         };
-        let folder = match self.path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
-        fs::create_dir_all(folder)?;
-        let new = self.beside("tmp");
-        // What an earlier write left, or a link that somebody laid there.
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder)?;
         }
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&new)?;
-        serde_json::to_writer(&mut file, &header)?;
-        file.write_all(b"\n")?;
-        file.write_all(&list)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        // The new name, too, must outlast a loss of power.
-        #[cfg(unix)]
-        File::open(folder)?.sync_all()?;
-        Ok(())
+        let mut contents = serde_json::to_vec(&header)?;
+        contents.push(b'\n');
+        contents.extend(list);
+        let replace = Replace {
+            private: true,
+            durable: true,
+        };
+        replace.write(&self.path, &self.beside("tmp"), &contents)
     }
 
     fn beside(&self, suffix: &str) -> PathBuf {

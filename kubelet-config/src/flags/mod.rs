@@ -34,7 +34,6 @@ mod node_labels;
 mod numbers;
 mod own_flags;
 mod program;
-mod quantity;
 mod reserved_memory;
 mod server;
 mod slot;

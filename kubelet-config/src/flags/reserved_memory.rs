@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::quantity::WrittenAmount;
 
 use super::numbers::parse_decimal;
-use super::quantity;
 use crate::kubelet_configuration::MemoryReservation;
 
 pub(super) fn parse(text: &str) -> Result<Vec<MemoryReservation>, String> {
@@ -35,7 +35,9 @@ fn limit(text: &str) -> Result<(String, Quantity), String> {
     if kind != "memory" && !kind.starts_with("hugepages-") {
         return Err(format!("{kind:?} is not a type of memory"));
     }
-    Ok((kind.to_owned(), quantity::parse(amount)?))
+    let amount = amount.parse::<WrittenAmount>();
+    let amount = amount.map_err(|error| error.to_string())?;
+    Ok((kind.to_owned(), amount.into()))
 }
 
 /// The two parts of a text with just one separator.

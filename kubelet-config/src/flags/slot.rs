@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::quantity::WrittenAmount;
 
 use super::numbers::{parse_int, parse_level};
 use super::program::Version;
-use super::{comma_separated, quantity, reserved_memory, taints};
+use super::{comma_separated, reserved_memory, taints};
 use crate::feature_gates;
 use crate::kubelet_configuration::{GoDuration, MemoryReservation, VModuleItem};
 use crate::names;
@@ -86,7 +87,10 @@ impl Slot<'_> {
                     slot.entry(name).or_default().push(value);
                 }
             }
-            Self::Quantity(slot) => *slot = quantity::parse(value)?,
+            Self::Quantity(slot) => {
+                let amount = value.parse::<WrittenAmount>();
+                *slot = amount.map_err(|error| error.to_string())?.into();
+            }
             // As if it was not given.
             Self::ReservedMemory(_) if value.is_empty() => {}
             Self::ReservedMemory(slot) => {

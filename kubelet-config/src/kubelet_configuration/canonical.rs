@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::quantity::{Amount, Format};
+use kubelet_core::quantity::WrittenAmount;
 use serde::{Deserialize, Deserializer};
 
 /// Quantities in the API's canonical form.
@@ -31,7 +31,6 @@ pub(super) fn taints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T
 }
 
 fn canonical<E: serde::de::Error>(quantity: Quantity) -> Result<Quantity, E> {
-    let text = Quantity(quantity.0.trim().to_owned());
-    let amount = Amount::try_from(&text).map_err(E::custom)?;
-    Ok(Quantity(amount.write(Format::of(&text))))
+    let amount = quantity.0.trim().parse::<WrittenAmount>();
+    amount.map(Quantity::from).map_err(E::custom)
 }

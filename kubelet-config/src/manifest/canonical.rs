@@ -1,9 +1,9 @@
 //! A document brought to the form in which the API writes it, so that two ways to write one thing give one
 //! pod: zero values left out, quantities in canonical form, whole numbers without a point.
 
+use kubelet_core::quantity::WrittenAmount;
 use serde_json::{Map, Value};
 
-use super::quantity::Quantity;
 use crate::{Error, Result};
 
 /// Fields that are maps of strings. `null` as a value is the empty string.
@@ -166,9 +166,9 @@ pub(super) fn check_quantities(pod: &Value) -> Result<()> {
     }
 }
 
-fn check_quantity(field: &str, amount: &Value) -> Result<()> {
-    let text = amount.as_str().unwrap_or_default();
-    match Quantity::parse(text) {
+fn check_quantity(field: &str, value: &Value) -> Result<()> {
+    let text = value.as_str().unwrap_or_default();
+    match amount(text) {
         Some(_) => Ok(()),
         None => Err(Error::Parse {
             message: format!("{field}: {text:?} is not a quantity"),
@@ -203,7 +203,7 @@ fn canonicalize_fields(parent: &str, fields: &mut Map<String, Value>) {
             }
             Value::Object(amounts) if RESOURCE_LISTS.contains(&key) => {
                 for amount in amounts.values_mut() {
-                    *amount = quantity(amount, Quantity::round_up_to_milli);
+                    *amount = quantity(amount, WrittenAmount::round_up_to_milli);
                 }
             }
             amount if QUANTITIES.contains(&key) && !amount.is_null() => {
@@ -247,14 +247,19 @@ fn is_optional(parent: &str, key: &str) -> bool {
         .any(|&(owner, name)| name == key && owner.is_none_or(|owner| owner == parent))
 }
 
-fn quantity(amount: &Value, round: impl FnOnce(Quantity) -> Quantity) -> Value {
-    let text = match amount {
+/// Reads a quantity, as the API does without the white space around it. `None` if it is none.
+pub(super) fn amount(text: &str) -> Option<WrittenAmount> {
+    text.trim().parse().ok()
+}
+
+fn quantity(value: &Value, round: impl FnOnce(WrittenAmount) -> WrittenAmount) -> Value {
+    let text = match value {
         Value::Null => "0".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    match Quantity::parse(&text) {
-        Some(quantity) => Value::String(round(quantity).to_string()),
+    match amount(&text) {
+        Some(amount) => Value::String(round(amount).to_string()),
         None => Value::String(text),
     }
 }

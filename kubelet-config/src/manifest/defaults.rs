@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, HTTPGetAction, LifecycleHandler, Pod, PodIP,
     PodSpec, PodStatus, Probe, ResourceRequirements, Volume,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::image_name::default_pull_policy;
+use kubelet_core::quantity::WrittenAmount;
 
-use super::quantity::Quantity;
+use super::canonical::amount;
 
 const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 const TERMINATION_GRACE_PERIOD_SECONDS: i64 = 30;
@@ -103,7 +104,7 @@ fn default_container(container: &mut Container) {
             field.api_version.get_or_insert_with(|| "v1".into());
         }
         if let Some(resource) = &mut from.resource_field_ref {
-            resource.divisor.get_or_insert_with(|| ApiQuantity("0".into()));
+            resource.divisor.get_or_insert_with(|| Quantity("0".into()));
         }
         if let Some(file) = &mut from.file_key_ref {
             file.optional.get_or_insert(false);
@@ -195,7 +196,7 @@ fn default_pod_resources(spec: &mut PodSpec) {
 /// Huge pages cannot be overcommitted: the pod's limit is the sum of its containers' limits.
 fn default_huge_page_limits(spec: &mut PodSpec) {
     let stated =
-        |list: &Option<BTreeMap<String, ApiQuantity>>| list.as_ref().is_some_and(|list| !list.is_empty());
+        |list: &Option<BTreeMap<String, Quantity>>| list.as_ref().is_some_and(|list| !list.is_empty());
     let Some(resources) = &spec.resources else { return };
     if !stated(&resources.limits) && !stated(&resources.requests) {
         return;
@@ -221,7 +222,7 @@ fn is_pod_level(resource: &str) -> bool {
 }
 
 /// What the containers request together.
-pub(super) fn container_requests(spec: &PodSpec) -> BTreeMap<String, ApiQuantity> {
+pub(super) fn container_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
     containers_together(spec, |resources| resources.requests.as_ref())
 }
 
@@ -229,14 +230,14 @@ pub(super) fn container_requests(spec: &PodSpec) -> BTreeMap<String, ApiQuantity
 /// container and the sidecars before it, whichever is more.
 fn containers_together(
     spec: &PodSpec,
-    list: impl Fn(&ResourceRequirements) -> Option<&BTreeMap<String, ApiQuantity>>,
-) -> BTreeMap<String, ApiQuantity> {
-    type Amounts = BTreeMap<String, Quantity>;
+    list: impl Fn(&ResourceRequirements) -> Option<&BTreeMap<String, Quantity>>,
+) -> BTreeMap<String, Quantity> {
+    type Amounts = BTreeMap<String, WrittenAmount>;
     let of_container = |container: &Container| -> Amounts {
         let resources = container.resources.as_ref();
         let amounts = resources.and_then(&list).into_iter().flatten();
         amounts
-            .filter_map(|(resource, amount)| Some((resource.clone(), Quantity::parse(&amount.0)?)))
+            .filter_map(|(resource, quantity)| Some((resource.clone(), amount(&quantity.0)?)))
             .collect()
     };
     let add = |total: &mut Amounts, more: &Amounts| {
@@ -262,12 +263,12 @@ fn containers_together(
         raise(&mut starting, &needed);
     }
     raise(&mut total, &starting);
-    let written = |(resource, amount): (String, Quantity)| (resource, ApiQuantity(amount.to_string()));
+    let written = |(resource, amount): (String, WrittenAmount)| (resource, amount.into());
     total.into_iter().map(written).collect()
 }
 
 /// Raises each amount to the other's, where that is more.
-fn raise(amounts: &mut BTreeMap<String, Quantity>, others: &BTreeMap<String, Quantity>) {
+fn raise(amounts: &mut BTreeMap<String, WrittenAmount>, others: &BTreeMap<String, WrittenAmount>) {
     for (resource, other) in others {
         let amount = amounts.entry(resource.clone()).or_insert(*other);
         if other.amount > amount.amount {
@@ -349,7 +350,7 @@ fn default_downward_file(file: &mut DownwardAPIVolumeFile) {
         field.api_version.get_or_insert_with(|| "v1".into());
     }
     if let Some(resource) = &mut file.resource_field_ref {
-        resource.divisor.get_or_insert_with(|| ApiQuantity("0".into()));
+        resource.divisor.get_or_insert_with(|| Quantity("0".into()));
     }
 }
 

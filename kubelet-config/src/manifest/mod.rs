@@ -15,7 +15,6 @@ use crate::{Error, Result};
 
 mod canonical;
 mod defaults;
-mod quantity;
 mod references;
 mod static_pod;
 mod validation;

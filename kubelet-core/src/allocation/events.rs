@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
 
-use crate::quantity::{Amount, Format};
+use crate::quantity::canonical;
 
 /// `podResourceSummary`
 #[derive(Serialize)]
@@ -75,10 +75,6 @@ impl<'a> ContainerSummary<'a> {
 }
 
 fn list(of: Option<&BTreeMap<String, Quantity>>) -> BTreeMap<&str, String> {
-    let canonical = |quantity: &Quantity| match Amount::try_from(quantity) {
-        Ok(amount) => amount.write(Format::of(quantity)),
-        Err(_) => quantity.0.clone(),
-    };
     let all = of.into_iter().flatten();
     all.map(|(name, quantity)| (name.as_str(), canonical(quantity)))
         .collect()

@@ -11,7 +11,7 @@ use super::shares::{SHARES, milli_cpu_to_quota, milli_cpu_to_shares, shares_to_m
 use crate::admission::pod_requests;
 use crate::quantity::Amount;
 use crate::restart_rules::is_restartable_init_container;
-use crate::runtime::ContainerResources;
+use crate::runtime::AppliedResources;
 use crate::{Error, PodExt, QosClass, Result, pod_limit, qos_class};
 
 /// No limit, in the files of cgroup v1 and in computations.
@@ -114,7 +114,7 @@ impl CgroupLimits {
 
     /// CPU request and limit and memory limit as a status shows them; `None` if there are none (`CPURequestsFromConfig`,
     /// `CPULimitsFromConfig`, `MemoryLimitsFromConfig`).
-    pub fn resources(&self) -> Option<ContainerResources> {
+    pub fn resources(&self) -> Option<AppliedResources> {
         let (quota, period) = (
             self.cpu_quota.unwrap_or_default(),
             self.cpu_period.unwrap_or_default(),
@@ -122,13 +122,13 @@ impl CgroupLimits {
         let cpu_limit = (period > 0 && quota > 0).then(|| quota.saturating_mul(1000) / period);
         let cpu_request = self.cpu_shares.map(shares_to_milli_cpu);
         let is_some = |amount: &i64| *amount > 0;
-        let resources = ContainerResources {
+        let resources = AppliedResources {
             cpu_limit: cpu_limit.filter(is_some).map(decimal_milli),
             cpu_request: cpu_request.filter(is_some).map(decimal_milli),
             memory_limit: self.memory.filter(is_some).map(binary),
             memory_request: None,
         };
-        (resources != ContainerResources::default()).then_some(resources)
+        (resources != AppliedResources::default()).then_some(resources)
     }
 }
 
@@ -160,7 +160,7 @@ impl PodTotals {
             message,
         })?;
         let request = |name: &str| requests.get(name).copied().unwrap_or_default();
-        let limit = |name: &str| pod_limit(pod, name).map_or(Amount::ZERO, |(amount, _)| amount);
+        let limit = |name: &str| pod_limit(pod, name).map_or(Amount::ZERO, |limit| limit.amount);
         let huge_pages = requests.iter();
         Ok(Self {
             cpu_request: request("cpu"),
@@ -210,8 +210,8 @@ fn huge_pages(settings: &PodCgroupSettings, totals: &PodTotals) -> BTreeMap<Stri
 /// The page size of a resource in the kernel's spelling (`HugePageUnitSizeFromByteSize`): `2MB` for `hugepages-2Mi`. `None`
 /// for other resources.
 pub fn huge_page_size(resource: &str) -> Option<String> {
-    let size = Quantity(resource.strip_prefix("hugepages-")?.to_owned());
-    let mut size = Amount::try_from(&size).ok()?.value();
+    let size: Amount = resource.strip_prefix("hugepages-")?.parse().ok()?;
+    let mut size = size.value();
     let units = ["B", "KB", "MB", "GB", "TB", "PB"];
     let mut index = 0;
     while size >= 1024 && index + 1 < units.len() {

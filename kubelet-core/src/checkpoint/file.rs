@@ -1,12 +1,13 @@
 //! The record files: one in the folder of each pod.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashMap;
 
 use super::record::Record;
+use crate::files::{self, Replace};
 use crate::{Clock, PodUid};
 
 pub(super) const FILE: &str = "checkpoint.json";
@@ -16,17 +17,11 @@ const SET_ASIDE: &str = "checkpoint.json.unreadable";
 /// Writes a new file and renames it over the old record, so that there is always a complete one. `durably`: it is
 /// synced to the disk before this returns.
 pub(super) fn write(dir: &Path, record: &[u8], durably: bool) -> io::Result<()> {
-    let (beside, file) = (dir.join(format!(".{FILE}")), dir.join(FILE));
-    let mut new = fs::File::create(&beside)?;
-    new.write_all(record)?;
-    if durably {
-        new.sync_data()?;
-    }
-    fs::rename(beside, file)?;
-    match durably {
-        true => fs::File::open(dir)?.sync_all(),
-        false => Ok(()),
-    }
+    let replace = Replace {
+        private: false,
+        durable: durably,
+    };
+    replace.write(&dir.join(FILE), &dir.join(format!(".{FILE}")), record)
 }
 
 /// Reads all records below the folder of pods. An unreadable record is logged and renamed; the others are read.
@@ -56,9 +51,6 @@ pub(super) fn read_all(pods_dir: &Path, clock: &Clock) -> io::Result<FxHashMap<P
 }
 
 fn read(file: &Path, uid: &PodUid, clock: &Clock) -> Result<Option<Record>, String> {
-    let json = match fs::read(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        json => json.map_err(|error| error.to_string())?,
-    };
-    Record::from_json(&json, uid, clock).map(Some)
+    let json = files::read(file).map_err(|error| error.to_string())?;
+    json.map(|json| Record::from_json(&json, uid, clock)).transpose()
 }

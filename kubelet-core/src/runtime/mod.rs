@@ -24,7 +24,7 @@ pub use back_off::BackOff;
 pub use container_logs::{ContainerLogs, LogStreams, PodLogOptions};
 pub use pod::{Container, ContainerState, RuntimePod, Sandbox, SandboxState};
 pub use pod_status::{
-    ContainerResources, ContainerStatus, ContainerUser, PodStatus, RestartCount, SandboxStatus,
+    AppliedResources, ContainerStatus, ContainerUser, PodStatus, RestartCount, SandboxStatus,
     VolumeMountStatus,
 };
 pub use resize::{ActuatedResources, ResizeRefusal};

@@ -109,7 +109,7 @@ pub struct ContainerStatus {
     /// The termination message, or the runtime's message.
     pub message: String,
     /// The CPU and memory that the runtime applies, if it reports them.
-    pub resources: Option<ContainerResources>,
+    pub resources: Option<AppliedResources>,
     /// The user of its first process, if the runtime reports it.
     pub user: Option<ContainerUser>,
     /// Its volume mounts, if the runtime reports them.
@@ -186,7 +186,7 @@ impl SandboxStatus {
 
 /// CPU and memory that the runtime applies (`container.ContainerResources`).
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ContainerResources {
+pub struct AppliedResources {
     /// The CPU request.
     pub cpu_request: Option<Quantity>,
     /// The CPU limit.

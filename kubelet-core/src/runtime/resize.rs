@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ContainerResources;
+use super::AppliedResources;
 use crate::cgroups::{binary, decimal_milli};
 
 /// Why a runtime cannot resize a running pod, whatever the node's capacity: the resize is `Infeasible`.
@@ -52,22 +52,22 @@ pub struct ActuatedResources {
 impl ActuatedResources {
     /// Adds to `reported` what a runtime does not report: the memory request, or all of it if the runtime reports nothing
     /// (`toKubeContainerStatus`).
-    pub fn complete(&self, reported: Option<ContainerResources>) -> Option<ContainerResources> {
+    pub fn complete(&self, reported: Option<AppliedResources>) -> Option<AppliedResources> {
         let is_set = |amount: &i64| *amount > 0;
         let memory_request = Some(self.memory_request).filter(is_set).map(binary);
         let completed = match reported {
-            Some(reported) => ContainerResources {
+            Some(reported) => AppliedResources {
                 memory_request: reported.memory_request.or(memory_request),
                 ..reported
             },
-            None => ContainerResources {
+            None => AppliedResources {
                 cpu_request: Some(self.cpu_request).filter(is_set).map(decimal_milli),
                 cpu_limit: Some(self.cpu_limit).filter(is_set).map(decimal_milli),
                 memory_request,
                 memory_limit: Some(self.memory_limit).filter(is_set).map(binary),
             },
         };
-        (completed != ContainerResources::default()).then_some(completed)
+        (completed != AppliedResources::default()).then_some(completed)
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
         };
         let resources = |cpu_request: &str, cpu_limit: &str, memory_request: &str, memory_limit: &str| {
             let quantity = |text: &str| (!text.is_empty()).then(|| Quantity(text.to_owned()));
-            ContainerResources {
+            AppliedResources {
                 cpu_request: quantity(cpu_request),
                 cpu_limit: quantity(cpu_limit),
                 memory_request: quantity(memory_request),

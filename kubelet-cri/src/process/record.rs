@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use k8s_openapi::jiff::Timestamp;
+use kubelet_core::files::{self, Replace};
 use serde::{Deserialize, Serialize};
 
 use super::attach::InputKind;
@@ -65,17 +66,13 @@ impl Record {
 
     /// `None` if there is none in this folder.
     pub(super) fn read(dir: &Path) -> io::Result<Option<Self>> {
-        match std::fs::read(dir.join(FILE)) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let bytes = files::read(&dir.join(FILE))?;
+        Ok(bytes.map(|bytes| serde_json::from_slice(&bytes)).transpose()?)
     }
 
     /// All or nothing.
     pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
         let partial = dir.join(format!("{FILE}.partial"));
-        std::fs::write(&partial, serde_json::to_vec(self)?)?;
-        std::fs::rename(&partial, dir.join(FILE))
+        Replace::default().write(&dir.join(FILE), &partial, &serde_json::to_vec(self)?)
     }
 }

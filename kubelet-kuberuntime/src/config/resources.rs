@@ -232,7 +232,7 @@ mod tests {
             (Some("1000"), "0", 262_144, 0),
         ];
         for (request, limit, shares, quota) in cases {
-            let amount = |text: &str| Amount::try_from(&Quantity(text.into())).unwrap();
+            let amount = |text: &str| text.parse::<Amount>().unwrap();
             let resources = linux_resources(&node(), request.map(amount), amount(limit), Amount::ZERO);
             assert_eq!(
                 (resources.cpu_shares, resources.cpu_quota, resources.cpu_period),

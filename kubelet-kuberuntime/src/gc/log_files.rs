@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 
-use kubelet_core::{PodKey, PodUid};
+use kubelet_core::{PodKey, PodUid, files};
 
 /// The longest name of a file in ext4 (`ext4MaxFileNameLen`).
 const MAX_FILE_NAME: usize = 255;
@@ -86,10 +86,7 @@ pub(crate) fn remove_logs(path: &Path) -> Result<()> {
 
 /// Removes a file or link. Succeeds if it does not exist.
 pub(crate) fn remove_file(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(named(path, error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    files::remove(path).map_err(|error| named(path, error))
 }
 
 fn named(path: &Path, error: Error) -> Error {

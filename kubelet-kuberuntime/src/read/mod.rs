@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::cgroups::CgroupLimits;
 use kubelet_core::runtime::{
-    ContainerResources, ContainerState, ContainerStatus, ContainerUser, PodStatus, RuntimePod, SandboxState,
+    AppliedResources, ContainerState, ContainerStatus, ContainerUser, PodStatus, RuntimePod, SandboxState,
     SandboxStatus, VolumeMountStatus,
 };
 use kubelet_core::{ContainerId, Error, PodKey, PodUid, Result, labels};
@@ -376,7 +376,7 @@ async fn found<T>(
 }
 
 /// `toKubeContainerResources`
-pub(crate) fn to_resources(linux: v1::LinuxContainerResources) -> Option<ContainerResources> {
+pub(crate) fn to_resources(linux: v1::LinuxContainerResources) -> Option<AppliedResources> {
     let mut limits = CgroupLimits::default();
     limits.cpu_quota = Some(linux.cpu_quota);
     limits.cpu_period = Some(linux.cpu_period);

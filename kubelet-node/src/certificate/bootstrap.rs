@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube_client::{Client, Config};
-use kubelet_core::{Clock, Disk, Jitter};
+use kubelet_core::{Clock, Disk, Jitter, files};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::key::Key;
@@ -163,13 +163,11 @@ impl Bootstrap {
     pub(crate) async fn pending_request(&self) -> Result<Option<String>> {
         let path = self.cert_dir.join(KEY_FILE);
         let template = CertificateTemplate::node_client(&self.node_name);
-        blocking(self.disk, move || match std::fs::read(&path) {
+        blocking(self.disk, move || {
+            let text = files::read(&path).map_err(doing("read", &path))?;
             // An unreadable key belongs to no request.
-            Ok(text) => Ok(Key::from_pem(&text)
-                .ok()
-                .map(|key| digested_name(&key, &template, Signer::Client))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(doing("read", &path)(error)),
+            let key = text.and_then(|text| Key::from_pem(&text).ok());
+            Ok(key.map(|key| digested_name(&key, &template, Signer::Client)))
         })
         .await
     }
@@ -283,9 +281,8 @@ impl FirstCertificate<'_> {
 
     async fn drop_key(&self) -> Result<()> {
         let path = self.key_path();
-        blocking(self.disk, move || match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(doing("remove", &path)(error)),
-            _ => Ok(()),
+        blocking(self.disk, move || {
+            files::remove(&path).map_err(doing("remove", &path))
         })
         .await
     }

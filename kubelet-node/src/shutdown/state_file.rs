@@ -1,10 +1,10 @@
 //! The file that keeps when the last shutdown began and ended.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
+use kubelet_core::files::{self, Replace};
 use serde::{Deserialize, Serialize};
 
 /// `localStorageStateFile`
@@ -44,11 +44,10 @@ impl StateFile {
 
     /// A file that does not exist means that there was no shutdown.
     pub(super) fn load(&self) -> io::Result<LastShutdown> {
-        let text = match fs::read_to_string(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(LastShutdown::default()),
-            read => read?,
+        let Some(json) = files::read(&self.path)? else {
+            return Ok(LastShutdown::default());
         };
-        let stored: Stored = serde_json::from_str(&text)?;
+        let stored: Stored = serde_json::from_slice(&json)?;
         Ok(LastShutdown {
             start: parse(&stored.start_time)?,
             end: parse(&stored.end_time)?,
@@ -64,8 +63,7 @@ impl StateFile {
             end_time: written(last.end),
         };
         let new = self.path.with_file_name(format!(".tmp-{NAME}"));
-        fs::write(&new, serde_json::to_vec(&stored)?)?;
-        fs::rename(&new, &self.path)
+        Replace::default().write(&self.path, &new, &serde_json::to_vec(&stored)?)
     }
 }
 
@@ -81,6 +79,8 @@ fn parse(time: &str) -> io::Result<Option<Timestamp>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

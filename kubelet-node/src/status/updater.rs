@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube_client::Error as ClientError;
 use kubelet_core::Jitter;
 use kubelet_core::quantity::{Amount, Format};
@@ -391,8 +390,7 @@ fn comparable(status: Option<&NodeStatus>) -> Value {
     for list in ["capacity", "allocatable"] {
         let amounts = status.get_mut(list).and_then(Value::as_object_mut);
         for amount in amounts.into_iter().flat_map(|amounts| amounts.values_mut()) {
-            let quantity = Quantity(amount.as_str().unwrap_or_default().to_owned());
-            if let Ok(parsed) = Amount::try_from(&quantity) {
+            if let Ok(parsed) = amount.as_str().unwrap_or_default().parse::<Amount>() {
                 *amount = parsed.write(Format::DecimalSi).into();
             }
         }

@@ -1,8 +1,10 @@
 //! State files in a folder.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::PathBuf;
+
+use kubelet_core::files::{self, Replace};
 
 use super::StateStore;
 
@@ -26,39 +28,22 @@ impl StateFolder {
 
 impl StateStore for StateFolder {
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.path(name)) {
-            Ok(contents) => Ok(Some(contents)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        files::read(&self.path(name))
     }
 
     fn write(&self, name: &str, contents: &[u8]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         // Always the same name: what a crash leaves is overwritten.
         let temporary = self.folder.join(format!(".{name}.new"));
-        let mut file = File::create(&temporary)?;
-        restrict(&file)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        drop(file);
-        fs::rename(&temporary, self.path(name))?;
-        File::open(&self.folder)?.sync_all()
+        // As the kubelet's files.
+        let replace = Replace {
+            private: true,
+            durable: true,
+        };
+        replace.write(&self.path(name), &temporary, contents)
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
-}
-
-/// The kubelet's files are readable by their owner only.
-#[cfg(unix)]
-fn restrict(file: &File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o600))
-}
-
-#[cfg(not(unix))]
-fn restrict(_: &File) -> io::Result<()> {
-    Ok(())
 }

@@ -29,7 +29,7 @@ impl DeviceState {
             .flat_map(|container| self.requests(container).into_keys());
         let names: BTreeSet<String> = names.collect();
         let hints = |resource: String| {
-            let (limit, _) = pod_limit(pod, &resource)?;
+            let limit = pod_limit(pod, &resource)?.amount;
             let requested = usize::try_from(limit.value()).unwrap_or_default();
             let allocated = self.of_pod(pod.uid_str(), &resource);
             let hints = self.hints(&resource, requested, allocated, BTreeSet::new());

@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::DraManagerHandle;
 use super::claim::{ClaimState, Device};
-use crate::pod_resources::DynamicResources;
+use crate::pod_resources::DynamicResourcesProvider;
 use crate::pod_resources::v1::{CdiDevice, ClaimResource, DynamicResource};
 
-impl DynamicResources for DraManagerHandle {
+impl DynamicResourcesProvider for DraManagerHandle {
     /// `GetDynamicResources`; none if a claim of the container is not known.
     fn of_container(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource> {
         match self.claims_of(pod, container) {

@@ -1,7 +1,7 @@
 //! Serves a gRPC service on a unix socket.
 
 use std::convert::Infallible;
-use std::fs::{self, DirBuilder};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
+use kubelet_core::files;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -30,10 +31,8 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
     }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => UnixListener::bind(path),
-    }
+    files::remove(path)?;
+    UnixListener::bind(path)
 }
 
 /// Serves until `shutdown`, and then closes all connections.

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::PodExt;
 use kubelet_core::restart_rules::is_restartable_init_container;
 
-use super::DynamicResources;
+use super::DynamicResourcesProvider;
 use super::v1::{
     ContainerDevices, ContainerMemory, ContainerResources, NumaNode, PodResources, TopologyInfo,
 };
@@ -20,7 +20,7 @@ pub(super) struct Snapshot<'a> {
     pub(super) cpus: &'a CpuState,
     pub(super) memory: &'a MemoryState,
     pub(super) devices: Option<&'a DevicesOfPods>,
-    pub(super) dynamic: Option<&'a dyn DynamicResources>,
+    pub(super) dynamic: Option<&'a dyn DynamicResourcesProvider>,
 }
 
 impl Snapshot<'_> {

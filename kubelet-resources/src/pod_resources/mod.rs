@@ -39,7 +39,7 @@ pub const QPS: u32 = 100;
 pub const BURST: u32 = 10;
 
 /// The devices of resource claims (`DynamicResourcesProvider`).
-pub trait DynamicResources: Send + Sync {
+pub trait DynamicResourcesProvider: Send + Sync {
     /// Those of the container, one entry for each claim.
     fn of_container(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource>;
 }
@@ -56,7 +56,7 @@ struct Shared {
     pods: Arc<dyn NodePods>,
     resources: ResourceManagerHandle,
     devices: Option<DeviceManagerHandle>,
-    dynamic: Option<Arc<dyn DynamicResources>>,
+    dynamic: Option<Arc<dyn DynamicResourcesProvider>>,
     active_only: bool,
     rate: RateLimit,
 }
@@ -66,7 +66,7 @@ pub struct PodResourcesBuilder {
     pods: Arc<dyn NodePods>,
     resources: ResourceManagerHandle,
     devices: Option<DeviceManagerHandle>,
-    dynamic: Option<Arc<dyn DynamicResources>>,
+    dynamic: Option<Arc<dyn DynamicResourcesProvider>>,
     active_only: bool,
 }
 
@@ -120,7 +120,7 @@ impl PodResourcesBuilder {
 
     /// Also the devices of resource claims.
     #[must_use]
-    pub fn dynamic_resources(mut self, dynamic: Arc<dyn DynamicResources>) -> Self {
+    pub fn dynamic_resources(mut self, dynamic: Arc<dyn DynamicResourcesProvider>) -> Self {
         self.dynamic = Some(dynamic);
         self
     }

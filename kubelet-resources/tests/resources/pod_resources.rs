@@ -11,7 +11,7 @@ use kubelet_resources::pod_resources::v1::{
     AllocatableResourcesRequest, ContainerDevices, ContainerMemory, ContainerResources,
     GetPodResourcesRequest, ListPodResourcesRequest, NumaNode, PodResources as PodMessage, TopologyInfo,
 };
-use kubelet_resources::pod_resources::{DynamicResources, PodResources, SOCKET, v1, v1alpha1};
+use kubelet_resources::pod_resources::{DynamicResourcesProvider, PodResources, SOCKET, v1, v1alpha1};
 use kubelet_resources::topology::{TopologyPolicy, TopologyScope};
 use kubelet_resources::{NodePods, ResourceManager};
 use kubelet_testing::{MemoryDevicePlugin, eventually};
@@ -26,7 +26,7 @@ const GPU: &str = "example.com/gpu";
 
 struct Claims;
 
-impl DynamicResources for Claims {
+impl DynamicResourcesProvider for Claims {
     fn of_container(
         &self,
         _: &k8s_openapi::api::core::v1::Pod,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
+use kubelet_core::files;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -29,10 +30,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     // Clients see the old socket, then the new one, and never none.
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => (),
-    }
+    files::remove(Path::new(&new))?;
     let listener = UnixListener::bind(&new)?;
     fs::rename(&new, path)?;
     Ok(listener)

@@ -23,6 +23,8 @@
 //! The kubelet has more: those of its Go libraries (`go_*`, `rest_client_*`, `workqueue_*`, `apiserver_*` of features that a
 //! node does not use), and those of managers that these crates do not have. A metric that nobody can emit is not shown.
 
+mod buckets;
+mod definition;
 mod negotiate;
 mod process;
 mod registry;
@@ -37,9 +39,9 @@ use kubelet_core::PodExt as _;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
+use self::definition::{Kind, Page};
 pub use self::negotiate::negotiate;
 use self::registry::Registry;
-use self::table::{Kind, Page};
 use self::text::Writer;
 pub use crate::routes::metrics::MetricsSelection as Selection;
 

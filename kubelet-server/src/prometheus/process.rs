@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::Selection;
-use super::table::Kind;
+use super::definition::Kind;
 use super::text::Writer;
 
 /// Writes the metrics of this process. What cannot be read is left out.

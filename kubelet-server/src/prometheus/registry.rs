@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, Label, SharedString};
 use parking_lot::RwLock;
 
-use super::table::{DEFAULT, DEFINITIONS, Kind, Page};
+use super::buckets::DEFAULT;
+use super::definition::{Kind, Page};
+use super::table::DEFINITIONS;
 use super::text::{Writer, escape_label};
 
 /// Of one metric. More are dropped: labels that grow without end must not fill the memory of a node.

@@ -5,7 +5,8 @@ use std::path::Path;
 use http::{HeaderMap, HeaderValue, header};
 use metrics::{counter, gauge, histogram};
 
-use super::table::{DEFINITIONS, Kind};
+use super::definition::Kind;
+use super::table::DEFINITIONS;
 use super::{Format, Metrics, Selection, negotiate, registry};
 
 fn rendered(metrics: &Metrics, selection: Selection, format: Format) -> String {

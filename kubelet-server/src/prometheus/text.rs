@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Format;
-use super::table::Kind;
+use super::definition::Kind;
 
 /// Appends metrics to a string.
 pub(super) struct Writer<'a> {

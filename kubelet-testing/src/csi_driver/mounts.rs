@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use kubelet_core::files;
+
 use super::VOLUME_FILE;
 use crate::MemoryMounter;
 
@@ -32,7 +34,7 @@ impl Mounts {
         if let Self::InMemory(mounter) = self {
             mounter.take(path);
         }
-        remove(&path.join(VOLUME_FILE))
+        files::remove(&path.join(VOLUME_FILE))
     }
 
     /// `staged` is where the volume is staged, if it is.
@@ -77,14 +79,7 @@ impl Mounts {
         }
         match target.is_dir() {
             true => fs::remove_dir_all(target),
-            false => remove(target),
+            false => files::remove(target),
         }
-    }
-}
-
-fn remove(file: &Path) -> io::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
     }
 }

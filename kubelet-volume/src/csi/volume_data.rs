@@ -2,11 +2,12 @@
 //! kubelet's, so that either agent can unmount what the other one mounted.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use super::paths::VOLUME_DATA;
+use kubelet_core::files::{self, Replace};
 
 /// Written first, then renamed: an agent that is killed leaves the old file or the new one.
 const UNFINISHED: &str = "vol_data.json.new";
@@ -49,10 +50,8 @@ impl VolumeData {
         if Self::load(dir).is_ok_and(|before| before == *self) {
             return Ok(());
         }
-        let unfinished = dir.join(UNFINISHED);
-        let mut file = File::create(&unfinished)?;
-        file.write_all(self.text()?.as_bytes())?;
-        fs::rename(unfinished, dir.join(VOLUME_DATA))
+        let (file, unfinished) = (dir.join(VOLUME_DATA), dir.join(UNFINISHED));
+        Replace::default().write(&file, &unfinished, self.text()?.as_bytes())
     }
 
     /// Reads the file in `dir`. An empty one, as a loss of power leaves it, counts as missing. Blocks.
@@ -66,13 +65,9 @@ impl VolumeData {
 
     /// Removes the file in `dir`. Blocks.
     pub(crate) fn remove(dir: &Path) -> io::Result<()> {
-        for name in [UNFINISHED, VOLUME_DATA] {
-            match fs::remove_file(dir.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        [UNFINISHED, VOLUME_DATA]
+            .iter()
+            .try_for_each(|name| files::remove(&dir.join(name)))
     }
 
     /// As Go encodes it: one line, keys sorted, and what HTML could misread is escaped.

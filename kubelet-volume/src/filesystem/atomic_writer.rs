@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
+use kubelet_core::files;
 
 use super::remove_all::remove_all;
 
@@ -59,10 +60,7 @@ pub(crate) fn write(
     }
     link_all(folder, payload)?;
     for gone in surplus {
-        match fs::remove_file(folder.join(gone)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        files::remove(&folder.join(gone))?;
     }
     if is_current { Ok(()) } else { remove_old(folder) }
 }
@@ -189,12 +187,8 @@ fn publish(
     }
     finish()?;
     let next = folder.join(NEW_DATA);
-    match fs::remove_file(&next) {
-        // Left by an agent that was killed.
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
+    // An agent that was killed may have left it.
+    files::remove(&next)?;
     symlink(new.file_name().unwrap_or_default(), &next)?;
     fs::rename(&next, folder.join(DATA))
 }

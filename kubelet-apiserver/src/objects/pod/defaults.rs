@@ -4,7 +4,7 @@
 use kubelet_core::image_name::default_pull_policy;
 use serde_json::{Map, Value, json};
 
-use super::super::quantity::{self, Amounts, Quantity};
+use super::super::quantity::{self, Amounts};
 use super::super::value::Fields;
 
 /// Readable by all users.
@@ -343,14 +343,14 @@ fn canonicalize_lists(resources: &mut Value) {
 
 fn canonicalize_amounts(amounts: &mut Value) {
     for (_, amount) in amounts.as_object_mut().into_iter().flatten() {
-        if let Some(quantity) = Quantity::of(amount) {
+        if let Some(quantity) = quantity::of(amount) {
             *amount = json!(quantity.round_up_to_milli().to_string());
         }
     }
 }
 
 fn canonicalize_amount(amount: &mut Value) {
-    if let Some(quantity) = Quantity::of(amount) {
+    if let Some(quantity) = quantity::of(amount) {
         *amount = json!(quantity.to_string());
     }
 }

@@ -1,8 +1,9 @@
 //! The quality of service class of a pod (`pkg/apis/core/helper/qos`).
 
+use kubelet_core::quantity::WrittenAmount;
 use serde_json::Value;
 
-use super::super::quantity::{Quantity, amounts};
+use super::super::quantity::amounts;
 use super::super::value::Fields;
 
 /// `Guaranteed`, `Burstable` or `BestEffort`.
@@ -14,7 +15,7 @@ pub(super) fn of(spec: &Value) -> &'static str {
         let containers = spec.list("containers").iter().chain(spec.list("initContainers"));
         containers.map(|container| &container["resources"]).collect()
     };
-    let counted = |resources: &Value, list: &str| -> Vec<(String, Quantity)> {
+    let counted = |resources: &Value, list: &str| -> Vec<(String, WrittenAmount)> {
         let amounts = amounts(resources, list).into_iter();
         amounts
             .filter(|(name, amount)| matches!(name.as_str(), "cpu" | "memory") && amount.amount.is_positive())
@@ -33,7 +34,7 @@ pub(super) fn of(spec: &Value) -> &'static str {
     if requests.is_empty() && limits.is_empty() {
         return "BestEffort";
     }
-    let sum = |list: &[(String, Quantity)], wanted: &str| {
+    let sum = |list: &[(String, WrittenAmount)], wanted: &str| {
         let amounts = list
             .iter()
             .filter(|(name, _)| name == wanted)

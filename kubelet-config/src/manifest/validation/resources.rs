@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{Field, Problems, names};
+use crate::manifest::canonical::amount as parse;
 use crate::manifest::defaults::container_requests;
-use crate::manifest::quantity::Quantity;
 
-type Amounts = BTreeMap<String, ApiQuantity>;
+type Amounts = BTreeMap<String, Quantity>;
 
 /// The resources of a container.
 pub(super) fn validate(resources: &ResourceRequirements, field: &Field, problems: &mut Problems) {
@@ -139,8 +139,8 @@ fn validate_amounts(resources: &ResourceRequirements, field: &Field, problems: &
     }
 }
 
-fn validate_amount(resource: &str, amount: &ApiQuantity, field: &Field, problems: &mut Problems) {
-    let Some(quantity) = Quantity::parse(&amount.0) else {
+fn validate_amount(resource: &str, amount: &Quantity, field: &Field, problems: &mut Problems) {
+    let Some(quantity) = parse(&amount.0) else {
         problems.invalid(field, &amount.0, "must be a quantity");
         return;
     };
@@ -151,7 +151,7 @@ fn validate_amount(resource: &str, amount: &ApiQuantity, field: &Field, problems
         problems.invalid(field, &amount.0, "must be an integer");
     }
     if let Some(page) = resource.strip_prefix("hugepages-") {
-        match Quantity::parse(page) {
+        match parse(page) {
             Some(page) if quantity.amount.is_multiple_of(page.amount) => {}
             _ => problems.invalid(
                 field,
@@ -183,8 +183,8 @@ fn may_overcommit(resource: &str) -> bool {
     (!resource.contains('/') || resource.contains("kubernetes.io/")) && !is_huge_pages(resource)
 }
 
-fn exceeds(amount: &ApiQuantity, bound: &ApiQuantity) -> bool {
-    match (Quantity::parse(&amount.0), Quantity::parse(&bound.0)) {
+fn exceeds(amount: &Quantity, bound: &Quantity) -> bool {
+    match (parse(&amount.0), parse(&bound.0)) {
         (Some(amount), Some(bound)) => amount.amount > bound.amount,
         _ => false,
     }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use serde_json::Value;
 
 use super::{Field, Problems, names, selector, volume_source};
-use crate::manifest::quantity::Quantity;
+use crate::manifest::canonical::amount;
 
 const FIELDS: [&str; 5] = [
     "metadata.annotations",
@@ -87,10 +87,7 @@ fn validate_source(volume: &Volume, field: &Field, problems: &mut Problems) {
         }
     }
     if let Some(empty_dir) = &volume.empty_dir {
-        let limit = empty_dir
-            .size_limit
-            .as_ref()
-            .and_then(|limit| Quantity::parse(&limit.0));
+        let limit = empty_dir.size_limit.as_ref().and_then(|limit| amount(&limit.0));
         if limit.is_some_and(|limit| limit.amount.is_negative()) {
             let field = field.child("emptyDir").child("sizeLimit");
             problems.forbidden(&field, "SizeLimit field must be a valid resource quantity");

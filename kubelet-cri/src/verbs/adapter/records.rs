@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kubelet_core::files::{self, Replace};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 
@@ -275,16 +276,12 @@ impl Records {
     fn save(&self, id: &str, kind: &str, bytes: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
         let partial = dir.join(format!("{id}.{kind}.partial"));
-        std::fs::write(&partial, bytes())?;
-        std::fs::rename(&partial, dir.join(format!("{id}.{kind}")))
+        Replace::default().write(&dir.join(format!("{id}.{kind}")), &partial, &bytes())
     }
 
     fn delete(&self, id: &str, kind: &str) -> io::Result<()> {
         let Some(dir) = &self.dir else { return Ok(()) };
-        match std::fs::remove_file(dir.join(format!("{id}.{kind}"))) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        files::remove(&dir.join(format!("{id}.{kind}")))
     }
 }
 

@@ -1,10 +1,11 @@
 //! The files of the records (`fsPullRecordsAccessor`).
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use kubelet_core::files::{self, Replace};
 use sha2::{Digest, Sha256};
 
 use super::super::keyring::hex;
@@ -22,22 +23,15 @@ pub(super) fn file_name(image: &str) -> String {
 pub(super) fn set<T: Record>(dir: &Path, key: &str, record: Option<&T>) -> io::Result<()> {
     let path = dir.join(file_name(key));
     let Some(record) = record else {
-        return match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
+        return files::remove(&path);
     };
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let temporary = PathBuf::from(format!("{}{TEMPORARY}", path.display()));
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(&record.to_json()?)?;
-    fs::rename(temporary, path)
+    let replace = Replace {
+        private: true,
+        durable: false,
+    };
+    replace.write(&path, &temporary, &record.to_json()?)
 }
 
 /// All records of a folder, in the order of their names; those that cannot be used by their file names.

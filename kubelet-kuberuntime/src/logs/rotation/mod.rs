@@ -16,7 +16,7 @@ use indexmap::IndexSet;
 use k8s_openapi::jiff::civil::DateTime;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kubelet_core::{Clock, Disk};
+use kubelet_core::{Clock, Disk, files};
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -302,10 +302,7 @@ fn tidy(log: &Path, max_files: usize) -> Result<(), Error> {
 }
 
 fn remove(log: &Path, what: &str, path: &Path) -> Result<(), Error> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(log, what, path, &error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    files::remove(path).map_err(|error| failed(log, what, path, &error))
 }
 
 /// `<log>.<time>`, with the time of the next second after the newest rotated file, if the clock is behind it. So names sort in

@@ -1,11 +1,12 @@
 //! The ids of each pod, in a file of its folder, in the kubelet's format. There is no other state: the ids of a removed
 //! folder are free, and after a restart the files have all ids in use.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write as _};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::Path;
 
+use kubelet_core::files::Replace;
 use kubelet_core::{PodUid, RootDir};
 use serde::{Deserialize, Serialize};
 
@@ -104,18 +105,17 @@ fn read(file: &Path) -> io::Result<Option<Mapping>> {
 
 /// Writes it so that it is complete after a crash.
 fn write(file: &Path, own: Mapping) -> io::Result<()> {
-    let dir = file.parent().unwrap_or(file);
-    fs::create_dir_all(dir)?;
+    fs::create_dir_all(file.parent().unwrap_or(file))?;
     let mappings = Mappings {
         uid_mappings: vec![own],
         gid_mappings: vec![own],
     };
+    let replace = Replace {
+        private: false,
+        durable: true,
+    };
     let partial = file.with_extension("partial");
-    let mut writing = File::create(&partial)?;
-    writing.write_all(&serde_json::to_vec(&mappings)?)?;
-    writing.sync_all()?;
-    fs::rename(&partial, file)?;
-    File::open(dir)?.sync_all()
+    replace.write(file, &partial, &serde_json::to_vec(&mappings)?)
 }
 
 fn problem(file: &Path, problem: impl std::fmt::Display) -> io::Error {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::Timestamp;
-use kubelet_core::runtime::{ContainerResources, ContainerState, ContainerUser, SyncFailure};
+use kubelet_core::runtime::{AppliedResources, ContainerState, ContainerUser, SyncFailure};
 use serde_json::{Value, json};
 
 use super::case::{Case, condition, one_container, reported};
@@ -185,7 +185,7 @@ fn a_resized_container_shows_what_it_is_allocated_and_what_it_has() {
         .previous(previous)
         .container("a1", "a", ContainerState::Running, 0);
     let quantity = |amount: &str| Some(Quantity(amount.to_owned()));
-    let mut applied = ContainerResources::default();
+    let mut applied = AppliedResources::default();
     (applied.cpu_request, applied.cpu_limit, applied.memory_limit) =
         (quantity("1"), quantity("1"), quantity("1Gi"));
     case.runtime.containers[0].resources = Some(applied.clone());

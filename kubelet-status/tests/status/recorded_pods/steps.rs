@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::ContainerId;
 use kubelet_core::runtime::{
-    ContainerResources, ContainerState, ContainerStatus, ContainerUser, SandboxState, SandboxStatus,
+    AppliedResources, ContainerState, ContainerStatus, ContainerUser, SandboxState, SandboxStatus,
     SyncFailure,
 };
 use serde_json::Value;
@@ -144,7 +144,7 @@ fn container(status: &Value) -> ContainerStatus {
     (converted.image, converted.image_ref) = (text(&status["image"]["image"]), text(&status["image_ref"]));
     let linux = &status["resources"]["linux"];
     if linux.is_object() {
-        let mut resources = ContainerResources::default();
+        let mut resources = AppliedResources::default();
         let milli = |amount: i64| match amount {
             ..1 => None,
             _ if amount % 1000 == 0 => Some(Quantity((amount / 1000).to_string())),

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::PodExt;
 use kubelet_core::quantity::{Amount, Format};
 
@@ -102,7 +101,8 @@ fn size_of_medium(medium: &str) -> Result<Option<Amount>> {
 
 fn parse(name: &str, prefix: &str) -> Result<Amount> {
     let size = name.strip_prefix(prefix).unwrap_or_default();
-    Amount::try_from(&Quantity(size.to_owned())).map_err(|error| Error::failed(format!("{name}: {error}")))
+    size.parse()
+        .map_err(|error| Error::failed(format!("{name}: {error}")))
 }
 
 /// The kernel shows `pagesize=2M`.
@@ -114,7 +114,7 @@ fn size_of_mount(option: &str) -> Option<Amount> {
     } else {
         size.to_owned()
     };
-    Amount::try_from(&Quantity(size)).ok()
+    size.parse().ok()
 }
 
 #[cfg(test)]

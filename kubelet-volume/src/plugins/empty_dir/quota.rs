@@ -21,7 +21,7 @@ pub(super) fn size(mount: &PodMount) -> Option<u64> {
     }
     let own = source.size_limit.as_ref();
     let own = own.and_then(|limit| Amount::try_from(limit).ok());
-    let of_pod = pod_limit(&mount.pod, "ephemeral-storage").map(|(limit, _)| limit);
+    let of_pod = pod_limit(&mount.pod, "ephemeral-storage").map(|limit| limit.amount);
     let limits = [own, of_pod].into_iter().flatten();
     let least = limits.filter(|limit| limit.is_positive()).min();
     Some(

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use kubelet_core::quantity::WrittenAmount;
 use serde_json::{Value, json};
 
 use super::super::super::names;
 use super::super::super::problems::{Field, Problems};
-use super::super::super::quantity::{self, Quantity};
+use super::super::super::quantity;
 use super::super::super::value::Fields;
 
 /// `ValidateContainerResourceRequirements`.
@@ -32,7 +33,7 @@ pub(super) fn validate_pod(spec: &Value, field: &Field, problems: &mut Problems)
     validate_requirements(resources, pod_resource, &at, problems);
     for (resource, together) in quantity::of_containers(spec, "requests") {
         let requests = &resources["requests"];
-        if let Some(request) = Quantity::of(&requests[&resource])
+        if let Some(request) = quantity::of(&requests[&resource])
             && together.amount > request.amount
         {
             let why = format!("must be greater than or equal to aggregate container requests of {together}");
@@ -45,7 +46,7 @@ pub(super) fn validate_pod(spec: &Value, field: &Field, problems: &mut Problems)
     }
     for (index, container) in spec.list("containers").iter().enumerate() {
         for (resource, amount) in quantity::amounts(&container["resources"], "limits") {
-            if let Some(limit) = Quantity::of(&resources["limits"][&resource])
+            if let Some(limit) = quantity::of(&resources["limits"][&resource])
                 && amount.amount > limit.amount
             {
                 let field = at.child("containers").index(index).key(&resource).child("limits");
@@ -101,10 +102,10 @@ fn validate_requirements(
         let at = field.child("requests");
         check_name(resource, &at.key(resource), problems);
         validate_amount(resource, amount, &at.key(resource), problems);
-        let Some(request) = Quantity::of(amount) else {
+        let Some(request) = quantity::of(amount) else {
             continue;
         };
-        match Quantity::of(&limits[resource]) {
+        match quantity::of(&limits[resource]) {
             Some(limit) if !may_overcommit(resource) && limit.amount != request.amount => {
                 let why = format!("must be equal to {resource} limit of {limit}");
                 problems.invalid(&at, amount.clone(), &why);
@@ -134,7 +135,7 @@ fn validate_requirements(
 }
 
 fn validate_amount(resource: &str, amount: &Value, field: &Field, problems: &mut Problems) {
-    let Some(quantity) = Quantity::of(amount) else {
+    let Some(quantity) = quantity::of(amount) else {
         return;
     };
     if quantity.amount.is_negative() {
@@ -144,8 +145,8 @@ fn validate_amount(resource: &str, amount: &Value, field: &Field, problems: &mut
         problems.invalid(field, amount.clone(), "must be an integer");
     }
     if let Some(page) = resource.strip_prefix("hugepages-") {
-        match Quantity::parse(page) {
-            Some(page) if quantity.amount.is_multiple_of(page.amount) => {}
+        match page.parse::<WrittenAmount>() {
+            Ok(page) if quantity.amount.is_multiple_of(page.amount) => {}
             _ => {
                 let why = format!("{quantity} is not positive integer multiple of {resource}");
                 problems.invalid(field, amount.clone(), &why);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::super::names;
 use super::super::super::problems::{Field, Problems};
-use super::super::super::quantity::Quantity;
+use super::super::super::quantity;
 use super::super::super::value::Fields;
 use super::container::Volumes;
 use super::env;
@@ -146,7 +146,7 @@ fn validate_source(volume: &Value, field: &Field, problems: &mut Problems) {
 }
 
 fn validate_empty_dir(source: &Value, field: &Field, problems: &mut Problems) {
-    if Quantity::of(&source["sizeLimit"]).is_some_and(|limit| limit.amount.is_negative()) {
+    if quantity::of(&source["sizeLimit"]).is_some_and(|limit| limit.amount.is_negative()) {
         let why = "SizeLimit field must be a valid resource quantity";
         problems.forbidden(&field.child("sizeLimit"), why);
     }
