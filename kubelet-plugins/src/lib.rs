@@ -49,6 +49,7 @@
 #![warn(missing_docs)]
 
 mod error;
+pub mod grpc_go;
 mod handler;
 mod names;
 mod register;

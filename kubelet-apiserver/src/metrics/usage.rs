@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use kubelet_core::GoDuration;
 use kubelet_core::quantity::{Amount, Format};
 use serde_json::{Value, json};
 
@@ -73,15 +74,7 @@ fn bytes(amount: u64) -> String {
 
 /// As Go writes a duration: `14.985s`, `1m0s`.
 fn duration(window: Duration) -> String {
-    let (hours, minutes) = (window.as_secs() / 3600, window.as_secs() / 60 % 60);
-    let seconds = (window.as_nanos() % 60_000_000_000) as f64 / 1e9;
-    match (hours, minutes) {
-        (0, 0) if seconds == 0.0 => "0s".to_owned(),
-        (0, 0) if seconds < 1.0 => format!("{}ms", seconds * 1e3),
-        (0, 0) => format!("{seconds}s"),
-        (0, minutes) => format!("{minutes}m{seconds}s"),
-        (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
-    }
+    GoDuration::from(window).to_string()
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Plugins at unix sockets.
 
 use std::error::Error as _;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
+use kubelet_plugins::grpc_go::system_error;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tonic::body::Body;
@@ -43,7 +43,7 @@ impl Dialer for GrpcDialer {
             Status::unavailable(format!(
                 "connection error: desc = \"transport: Error while dialing: dial unix {}: connect: {}\"",
                 endpoint.display(),
-                in_lower_case(&error)
+                system_error(&error)
             ))
         })?;
         let (tasks, mut started) = unbounded_channel();
@@ -167,10 +167,4 @@ fn of_connection(status: Status) -> Status {
         source = inner;
     }
     Status::unavailable(format!("error reading from server: {source}"))
-}
-
-/// As Go prints the error of a system call: `connection refused`.
-fn in_lower_case(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

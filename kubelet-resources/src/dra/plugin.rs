@@ -5,7 +5,8 @@ use std::path::Path;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use tonic::{Code, Status};
+use kubelet_plugins::grpc_go::code_name;
+use tonic::Status;
 
 use super::health_v1alpha1::NodeWatchResourcesResponse;
 use super::v1::{
@@ -111,27 +112,4 @@ pub(super) fn go_text(status: &Status) -> String {
         code_name(status.code()),
         status.message()
     )
-}
-
-/// The name of the code in grpc-go.
-pub(super) fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
-    }
 }

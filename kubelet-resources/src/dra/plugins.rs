@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use kubelet_plugins::grpc_go::code_name;
 use kubelet_plugins::{Plugin, PluginHandler};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -11,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 
 use super::metrics;
-use super::plugin::{Connection, Dialer, DraService, DriverPlugin, code_name, go_text};
+use super::plugin::{Connection, Dialer, DraService, DriverPlugin, go_text};
 use super::table::{Callee, PluginTable};
 use super::v1::{
     Claim, NodePrepareResourcesRequest, NodePrepareResourcesResponse, NodeUnprepareResourcesRequest,

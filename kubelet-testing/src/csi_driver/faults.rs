@@ -80,7 +80,8 @@ impl CsiFault {
         self
     }
 
-    fn applies(&mut self, call: &CsiCall) -> Option<CsiTrouble> {
+    /// What goes wrong with this call.
+    pub(super) fn of(&mut self, call: &CsiCall) -> Option<CsiTrouble> {
         let is_of_method = self
             .method
             .map_or(!call.volume.is_empty(), |method| method == call.method);
@@ -89,24 +90,5 @@ impl CsiFault {
             return None;
         }
         self.trouble.clone().filter(|_| self.calls.hits())
-    }
-}
-
-#[derive(Default)]
-pub(super) struct Faults {
-    faults: Vec<CsiFault>,
-}
-
-impl Faults {
-    pub(super) fn add(&mut self, fault: CsiFault) {
-        self.faults.push(fault);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.faults.clear();
-    }
-
-    pub(super) fn of(&mut self, call: &CsiCall) -> Option<CsiTrouble> {
-        self.faults.iter_mut().find_map(|fault| fault.applies(call))
     }
 }

@@ -23,7 +23,6 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub use self::calls::{CsiCall, CsiMethod, CsiRequest};
-use self::faults::Faults;
 pub use self::faults::{CsiFault, CsiTrouble};
 use self::mounts::Mounts;
 use self::node_service::Service;
@@ -61,7 +60,7 @@ struct Inner {
     name: String,
     calls: Calls<CsiCall>,
     state: Mutex<State>,
-    faults: Mutex<Faults>,
+    faults: Mutex<Vec<CsiFault>>,
     mounts: Mounts,
 }
 
@@ -159,7 +158,7 @@ impl MemoryCsi {
 
     /// Adds a fault. If several apply to one call, the one that was added first wins.
     pub fn fault(&self, fault: CsiFault) {
-        self.inner.faults.lock().add(fault);
+        self.inner.faults.lock().push(fault);
     }
 
     /// Removes all faults. Calls that hang stay.

@@ -34,7 +34,13 @@ impl Service {
         work: impl FnOnce(&MemoryCsi) -> Result<T, Status> + Send,
     ) -> Answer<T> {
         let call = CsiCall::new(method, request);
-        let trouble = self.driver.inner.faults.lock().of(&call);
+        let trouble = self
+            .driver
+            .inner
+            .faults
+            .lock()
+            .iter_mut()
+            .find_map(|fault| fault.of(&call));
         self.driver.inner.calls.record(call);
         match trouble {
             None => work(&self.driver).map(Response::new),

@@ -54,29 +54,8 @@ impl DevicePluginFault {
         self
     }
 
-    fn applies(&mut self, method: DevicePluginMethod) -> bool {
-        self.method == method && self.calls.hits()
-    }
-}
-
-#[derive(Default)]
-pub(super) struct Faults {
-    faults: Vec<DevicePluginFault>,
-}
-
-impl Faults {
-    pub(super) fn add(&mut self, fault: DevicePluginFault) {
-        self.faults.push(fault);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.faults.clear();
-    }
-
     /// What goes wrong with this call.
-    pub(super) fn next(&mut self, method: DevicePluginMethod) -> Option<DevicePluginTrouble> {
-        let mut faults = self.faults.iter_mut();
-        let fault = faults.find_map(|fault| fault.applies(method).then_some(fault))?;
-        Some(fault.trouble.clone())
+    pub(super) fn of(&mut self, method: DevicePluginMethod) -> Option<DevicePluginTrouble> {
+        (self.method == method && self.calls.hits()).then(|| self.trouble.clone())
     }
 }

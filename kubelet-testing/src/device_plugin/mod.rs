@@ -26,7 +26,6 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::faults::Faults;
 pub use self::faults::{DevicePluginFault, DevicePluginTrouble};
 pub use self::serve::ServedDevicePlugin;
 pub use self::service::DevicePluginService;
@@ -77,7 +76,7 @@ struct Inner {
     options: DevicePluginOptions,
     respond: Respond,
     prefer: Prefer,
-    faults: Faults,
+    faults: Vec<DevicePluginFault>,
     /// Ends the plugin's streams and connections.
     dies: CancellationToken,
 }
@@ -97,7 +96,7 @@ impl MemoryDevicePlugin {
                     options: DevicePluginOptions::default(),
                     respond: Arc::new(respond),
                     prefer: Arc::new(|_| Vec::new()),
-                    faults: Faults::default(),
+                    faults: Vec::new(),
                     dies: CancellationToken::new(),
                 }),
                 calls: watch::Sender::default(),
@@ -181,7 +180,7 @@ impl MemoryDevicePlugin {
 
     /// Adds a fault. The first one that applies to a call counts.
     pub fn add_fault(&self, fault: DevicePluginFault) {
-        self.state.inner.lock().faults.add(fault);
+        self.state.inner.lock().faults.push(fault);
     }
 
     /// Removes all faults.

@@ -45,7 +45,14 @@ impl DevicePluginService {
         let devices: BTreeSet<String> = devices.into_iter().collect();
         let call = DevicePluginCall { method, devices };
         self.plugin.state.calls.send_modify(|calls| calls.push(call));
-        let trouble = self.plugin.state.inner.lock().faults.next(method);
+        let trouble = self
+            .plugin
+            .state
+            .inner
+            .lock()
+            .faults
+            .iter_mut()
+            .find_map(|fault| fault.of(method));
         let met = self.dies.run_until_cancelled(self.meet(trouble)).await;
         met.unwrap_or_else(|| Err(Status::unavailable("error reading from server: EOF")))
     }

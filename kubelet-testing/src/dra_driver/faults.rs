@@ -74,7 +74,8 @@ impl DraFault {
         self
     }
 
-    fn applies(&mut self, call: &DraCall) -> Option<DraTrouble> {
+    /// What goes wrong with this call.
+    pub(super) fn of(&mut self, call: &DraCall) -> Option<DraTrouble> {
         let is_of_claim = self
             .claim
             .as_ref()
@@ -83,24 +84,5 @@ impl DraFault {
             return None;
         }
         self.trouble.clone().filter(|_| self.calls.hits())
-    }
-}
-
-#[derive(Default)]
-pub(super) struct Faults {
-    faults: Vec<DraFault>,
-}
-
-impl Faults {
-    pub(super) fn add(&mut self, fault: DraFault) {
-        self.faults.push(fault);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.faults.clear();
-    }
-
-    pub(super) fn of(&mut self, call: &DraCall) -> Option<DraTrouble> {
-        self.faults.iter_mut().find_map(|fault| fault.applies(call))
     }
 }

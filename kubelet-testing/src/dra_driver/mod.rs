@@ -19,7 +19,6 @@ use kubelet_resources::dra::v1::{Claim, Device};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use self::faults::Faults;
 pub use self::faults::{DraFault, DraTrouble};
 pub use self::in_process::MemoryDraPlugins;
 pub use self::serve::ServedDra;
@@ -50,7 +49,7 @@ struct Inner {
     name: String,
     calls: Calls<DraCall>,
     state: Mutex<State>,
-    faults: Mutex<Faults>,
+    faults: Mutex<Vec<DraFault>>,
     health: watch::Sender<Option<NodeWatchResourcesResponse>>,
 }
 
@@ -123,7 +122,7 @@ impl MemoryDra {
 
     /// Adds a fault. If several apply to one call, the one that was added first wins.
     pub fn fault(&self, fault: DraFault) {
-        self.inner.faults.lock().add(fault);
+        self.inner.faults.lock().push(fault);
     }
 
     /// Removes all faults. Calls that hang stay.

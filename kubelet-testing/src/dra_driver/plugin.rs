@@ -118,7 +118,12 @@ impl MemoryDra {
         };
         self.inner.calls.record(call.clone());
         let _in_work = self.begin(&claims);
-        let trouble = self.inner.faults.lock().of(&call);
+        let trouble = self
+            .inner
+            .faults
+            .lock()
+            .iter_mut()
+            .find_map(|fault| fault.of(&call));
         let do_all = || -> Results<T> {
             let results = claims
                 .iter()

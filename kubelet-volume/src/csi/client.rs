@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
+use kubelet_plugins::grpc_go::code_name;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Response, Status};
 
-use super::status::{CallError, name};
+use super::status::CallError;
 use super::transport::{Place, Transport};
 use super::v1::grpc_client::node_client::NodeClient;
 use super::v1::node_service_capability::{self, rpc};
@@ -148,7 +149,7 @@ impl Session {
             "csi_operations_seconds",
             "driver_name" => self.driver.clone(),
             "method_name" => format!("/csi.v1.Node/{method}"),
-            "grpc_status_code" => name(code),
+            "grpc_status_code" => code_name(code),
             "migrated" => if self.migrated { "true" } else { "false" },
         )
         .record(start.elapsed().as_secs_f64());

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use kubelet_plugins::grpc_go::code_name;
 use tonic::{Code, Status};
 
 /// A call to a driver that failed, printed as grpc-go prints it.
@@ -70,30 +71,12 @@ fn innermost(mut error: &(dyn std::error::Error + 'static)) -> String {
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rpc error: code = {} desc = {}", name(self.code), self.message)
-    }
-}
-
-/// The name of the code in grpc-go.
-pub(crate) fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
+        write!(
+            f,
+            "rpc error: code = {} desc = {}",
+            code_name(self.code),
+            self.message
+        )
     }
 }
 
@@ -106,7 +89,7 @@ mod tests {
         let open: Vec<&str> = (0..17)
             .map(Code::from_i32)
             .filter(|code| !CallError::new(*code, "").is_final())
-            .map(name)
+            .map(code_name)
             .collect();
         assert_eq!(
             open,

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use hyper_util::rt::TokioIo;
+use kubelet_plugins::grpc_go::system_error;
 use tokio::net::UnixStream;
 use tonic::Code;
 use tonic::body::Body;
@@ -78,7 +79,7 @@ impl fmt::Debug for Place {
 
 async fn dial(path: &Path) -> Result<Transport, CallError> {
     let stream = UnixStream::connect(path).await.map_err(|error| {
-        let why = in_lower_case(&error);
+        let why = system_error(&error);
         CallError::new(
             Code::Unavailable,
             format!(
@@ -98,11 +99,4 @@ async fn dial(path: &Path) -> Result<Transport, CallError> {
         channel.map_err(|error| CallError::new(Code::Unavailable, format!("connection error: {error}")))?;
     let channel = channel.map_err(StdError::from);
     Ok(Transport(BoxCloneSyncService::new(channel)))
-}
-
-/// As Go prints the error of a system call: `connection refused`.
-fn in_lower_case(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    text.to_lowercase()
 }
