@@ -147,13 +147,13 @@ mod tests {
         let (of_last, mut tasks) = (order.clone(), Tasks::default());
         tasks.add_last("access", |ends, _| async move {
             ends.cancelled().await;
-            drop(of_last.send("access"));
+            of_last.send("access").unwrap();
             Ok(())
         });
         tasks.add("statuses", |shutdown| async move {
             shutdown.cancelled().await;
             tokio::time::sleep(Duration::from_secs(5)).await;
-            drop(order.send("statuses"));
+            order.send("statuses").unwrap();
         });
         let shutdown = CancellationToken::new();
         shutdown.cancel();

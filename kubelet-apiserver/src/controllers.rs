@@ -9,7 +9,7 @@ use super::objects::{self, Posted};
 use super::request::{Attributes, User};
 use super::resource::{RESOURCES, Resource};
 use super::server::Shared;
-#[cfg(feature = "signing")]
+#[cfg(feature = "tls")]
 use super::store::Raced;
 use super::write::name_of;
 
@@ -25,18 +25,16 @@ impl Shared {
             "namespaces" if is_terminating(object) => self.empty_namespace(name_of(object)),
             "namespaces" => self.fill_namespace(name_of(object), rng),
             "pods" => self.bind(resource, object),
-            #[cfg(feature = "signing")]
+            #[cfg(feature = "tls")]
             "certificatesigningrequests" => self.sign(resource, object),
             _ => {}
         }
-        #[cfg(feature = "storage-controllers")]
         self.run_storage_controllers(resource, rng);
         self.run_claim_controllers(resource, rng);
     }
 
     /// Runs the controllers after an object was removed: a terminating namespace that is now empty is removed.
     pub(crate) fn after_removal(&self, resource: &Resource, namespace: &str) {
-        #[cfg(feature = "storage-controllers")]
         self.run_storage_controllers(resource, &mut self.fork_rng());
         self.run_claim_controllers(resource, &mut self.fork_rng());
         self.end_namespace(namespace);
@@ -134,7 +132,7 @@ impl Shared {
         }
     }
 
-    #[cfg(feature = "signing")]
+    #[cfg(feature = "tls")]
     fn sign(&self, resource: &'static Resource, request: &Arc<Value>) {
         let Some(signer) = &self.signer else { return };
         let mut request = request.clone();

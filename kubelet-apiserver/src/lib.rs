@@ -45,7 +45,7 @@
 //! | be the scheduler of one node | [`bind_pods_to`](ApiServerBuilder::bind_pods_to) |
 //! | assert on requests | [`calls`](ApiServer::calls) |
 //! | allow users more | [`grant`](ApiServer::grant), [`revoke`](ApiServer::revoke) |
-//! | bind and attach volumes | with the feature `storage-controllers`: `ApiServerBuilder::storage_controllers` |
+//! | bind and attach volumes | `ApiServerBuilder::storage_controllers` |
 //! | allocate devices to resource claims | [`claim_controllers`](ApiServerBuilder::claim_controllers) |
 //! | `kubectl top` | with the feature `tls`: `ApiServerBuilder::metrics_server` serves `metrics.k8s.io` from `/metrics/resource` of the nodes |
 //! | connect nodes | [`certificate_authority`](ApiServer::certificate_authority) for their `clientCAFile`, [`token_for`](ApiServer::token_for) for their reviews; logs, streams and `nodes/proxy` go to their servers, `pods/proxy` to pods, with the feature `tls` |
@@ -70,14 +70,13 @@
 
 mod authorize;
 mod call;
-#[cfg(feature = "signing")]
+#[cfg(feature = "tls")]
 mod certificates;
 mod claim_controllers;
 mod controlled_objects;
 mod controllers;
 mod direct;
 mod error;
-#[cfg(feature = "faults")]
 mod faults;
 mod http;
 mod kubectl;
@@ -97,7 +96,6 @@ mod schema;
 mod server;
 mod status_error;
 mod storage;
-#[cfg(feature = "storage-controllers")]
 mod storage_controllers;
 mod store;
 mod table;
@@ -110,7 +108,6 @@ mod write;
 pub use call::{ApiCall, Verb};
 pub use direct::{Change, Changes};
 pub use error::{Error, Result};
-#[cfg(feature = "faults")]
 pub use faults::{Fault, Faults};
 pub use http::{ApiBody, ApiService};
 pub use kubectl::find_kubectl;

@@ -101,7 +101,7 @@ pub(crate) static RESOURCES: &[Resource] = &[
         &[],
         &[],
     ),
-    #[cfg(feature = "signing")]
+    #[cfg(feature = "tls")]
     named(
         "certificates.k8s.io",
         "certificatesigningrequests",

@@ -15,9 +15,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::authorize::Grants;
 use super::call::ApiCall;
-#[cfg(feature = "signing")]
+#[cfg(feature = "tls")]
 use super::certificates::Signer;
-#[cfg(feature = "faults")]
 use super::faults::Faults;
 use super::http::ApiService;
 #[cfg(feature = "tls")]
@@ -60,14 +59,12 @@ pub(crate) struct Shared {
     /// Users by bearer token.
     tokens: Mutex<BTreeMap<String, User>>,
     pub(crate) grants: Grants,
-    #[cfg(feature = "signing")]
+    #[cfg(feature = "tls")]
     pub(crate) signer: Option<Signer>,
-    #[cfg(feature = "storage-controllers")]
     pub(crate) storage_controllers: bool,
     pub(crate) claim_controllers: bool,
     #[cfg(feature = "tls")]
     pub(crate) metrics_server: Option<MetricsServer>,
-    #[cfg(feature = "faults")]
     faults: Faults,
     pub(crate) outage: Outage,
     pub(crate) bookmark_frequency: Duration,
@@ -134,7 +131,6 @@ impl ApiServer {
     }
 
     /// The faults of this server. There are none until you add some.
-    #[cfg(feature = "faults")]
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }
@@ -180,13 +176,7 @@ impl Shared {
 
     /// Returns the fault for a request, if there is one.
     pub(crate) fn trouble(&self, call: &ApiCall) -> Option<Trouble> {
-        #[cfg(feature = "faults")]
-        return self.faults.of(call);
-        #[cfg(not(feature = "faults"))]
-        {
-            let _ = call;
-            None
-        }
+        self.faults.of(call)
     }
 
     pub(crate) fn fork_rng(&self) -> fastrand::Rng {
@@ -255,12 +245,12 @@ impl Shared {
 
     /// The token of a user that nobody can guess; `None` if the server has no secret key.
     fn secret_token(&self, user: &User) -> Option<String> {
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         {
             let text = format!("user {:?} in {:?}", user.name, user.groups);
             self.signer.as_ref()?.secret_signature(&text)
         }
-        #[cfg(not(feature = "signing"))]
+        #[cfg(not(feature = "tls"))]
         {
             let _ = user;
             None
@@ -291,7 +281,7 @@ impl View for Shared {
     }
 
     fn token_signature(&self, signed: &str) -> String {
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         if let Some(signature) = self
             .signer
             .as_ref()

@@ -7,7 +7,6 @@ use super::store::Ending;
 
 /// What goes wrong with a request.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "faults"), expect(dead_code, reason = "only faults make it"))]
 pub(crate) enum Trouble {
     /// The request is not processed; this is the answer.
     Refused {

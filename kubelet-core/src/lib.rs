@@ -119,7 +119,6 @@ mod active_deadline;
 pub mod admission;
 mod allocation;
 pub mod annotations;
-#[cfg(feature = "test-util")]
 mod calls;
 pub mod cgroups;
 mod changes;
@@ -184,7 +183,6 @@ mod volume_manager;
 
 pub use admission::{Admission, PodAdmitAttributes, PodAdmitHandler, Rejection};
 pub use allocation::{AllocationManager, AllocationState, InPlaceResize, RetryTrigger};
-#[cfg(feature = "test-util")]
 pub use calls::Calls;
 pub use checkpoint::Checkpoints;
 pub use clock::Clock;

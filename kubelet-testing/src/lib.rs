@@ -7,9 +7,9 @@
 //! | `ApiServer` (feature `api-server`) | an API server in memory, for kube clients and for `kubectl` |
 //! | `Simulation` (feature `simulation`) | whole clusters in virtual time: agents, runtimes and an API server, from one seed |
 //! | `conformance` (feature `conformance`) | checks your container runtime against the requirements of the engine above it |
-//! | `MemoryCsi` (feature `csi`) | a CSI driver in memory on a unix socket, with faults |
-//! | `MemoryDra` (feature `dra`) | a DRA driver in memory, on a unix socket or in the agent's process, with faults |
-//! | `MemoryDevicePlugin` (feature `devices`) | a device plugin in memory, on a socket or in the process, with faults |
+//! | `MemoryCsi` (feature `plugins`) | a CSI driver in memory on a unix socket, with faults |
+//! | `MemoryDra` (feature `plugins`) | a DRA driver in memory, on a unix socket or in the agent's process, with faults |
+//! | `MemoryDevicePlugin` (feature `plugins`) | a device plugin in memory, on a socket or in the process, with faults |
 //! | `Containerd` (feature `containerd`, Linux) | a real containerd for one test, that removes everything at its end |
 //! | [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`] | build pods, their statuses in the API, and a runtime's statuses |
 //! | [`Calls`] | records the calls of a fake, with assertions that print the whole list |
@@ -66,24 +66,23 @@
 pub mod conformance;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 mod containerd;
-#[cfg(feature = "csi")]
+#[cfg(feature = "plugins")]
 pub mod csi_driver;
-#[cfg(feature = "devices")]
+#[cfg(feature = "plugins")]
 pub mod device_plugin;
-#[cfg(feature = "dra")]
+#[cfg(feature = "plugins")]
 pub mod dra_driver;
 mod error;
 mod fake_recorder;
 mod leak_check;
-#[cfg(any(feature = "csi", feature = "devices", feature = "dra"))]
+#[cfg(feature = "plugins")]
 mod matching_calls;
 pub mod memory_cri;
-#[cfg(feature = "volumes")]
 mod memory_mounter;
 mod memory_runtime;
 mod pod_builder;
 mod run;
-#[cfg(any(feature = "csi", feature = "devices", feature = "dra"))]
+#[cfg(feature = "plugins")]
 mod served_plugin;
 #[cfg(feature = "simulation")]
 pub mod simulation;
@@ -92,11 +91,11 @@ mod wait;
 
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 pub use containerd::{Containerd, Task};
-#[cfg(feature = "csi")]
+#[cfg(feature = "plugins")]
 pub use csi_driver::MemoryCsi;
-#[cfg(feature = "devices")]
+#[cfg(feature = "plugins")]
 pub use device_plugin::MemoryDevicePlugin;
-#[cfg(feature = "dra")]
+#[cfg(feature = "plugins")]
 pub use dra_driver::MemoryDra;
 pub use error::{Error, Result};
 pub use fake_recorder::{FakeRecorder, RecordedEvent};
@@ -105,7 +104,6 @@ pub use kubelet_apiserver::{self as api_server, ApiServer, User};
 pub use kubelet_core::Calls;
 pub use leak_check::{LeakCheck, Leaks};
 pub use memory_cri::MemoryCri;
-#[cfg(feature = "volumes")]
 pub use memory_mounter::MemoryMounter;
 pub use memory_runtime::{MemoryRuntime, Tally};
 pub use pod_builder::{ContainerBuilder, PodBuilder, probe};

@@ -123,7 +123,7 @@ impl MemoryMounter {
     }
 
     /// Mounts without faults, for a driver that has faults of its own.
-    #[cfg(feature = "csi")]
+    #[cfg(feature = "plugins")]
     pub(crate) fn put(&self, source: &Path, target: &Path) {
         let mount = MountPoint {
             source: source.display().to_string(),
@@ -135,7 +135,7 @@ impl MemoryMounter {
     }
 
     /// Unmounts without faults.
-    #[cfg(feature = "csi")]
+    #[cfg(feature = "plugins")]
     pub(crate) fn take(&self, target: &Path) {
         let check = self.0.table.lock().check.clone();
         self.0.table.lock().unmount(target, check.as_deref());

@@ -61,7 +61,6 @@ impl ServedPlugin {
     }
 
     /// Serves the plugin and its registration on one more socket. The agent then connects to the first one.
-    #[cfg(any(feature = "csi", feature = "dra"))]
     pub(crate) fn register<R: Routes>(
         &self,
         socket: &Path,
@@ -114,13 +113,11 @@ impl ServedPlugin {
     }
 
     /// The socket that it was started on.
-    #[cfg(feature = "devices")]
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
     /// Waits until the agent has sent how the registration ended, and returns that. Cancel safe.
-    #[cfg(any(feature = "csi", feature = "dra"))]
     pub(crate) async fn registered(&self) -> Result<(), String> {
         let mut receiver = self.registered.subscribe();
         let status = receiver.wait_for(Option::is_some).await;
@@ -131,7 +128,6 @@ impl ServedPlugin {
     }
 
     /// Returns when the plugin has died, or was stopped. Cancel safe.
-    #[cfg(feature = "csi")]
     pub(crate) async fn died(&self) {
         self.dies.cancelled().await;
         self.tasks.wait().await;

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 pub(crate) use access::Access;
 pub(crate) use grants::Grants;
-#[cfg(feature = "storage-controllers")]
 pub(crate) use node::claims;
 
 use super::request::{Attributes, User, View};

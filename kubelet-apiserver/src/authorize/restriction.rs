@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-#[cfg(feature = "signing")]
+#[cfg(feature = "tls")]
 use super::super::certificates::request;
 use super::super::objects::{self, Fields};
 use super::super::request::{Attributes, View};
@@ -54,7 +54,7 @@ pub(super) fn admit(
         ("certificates.k8s.io", "podcertificaterequests") => {
             admit_certificate_request(node, attributes, old, new, view)?
         }
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         ("certificates.k8s.io", "certificatesigningrequests") => admit_csr(node, attributes, old, new),
         _ => Ok(()),
     };
@@ -507,7 +507,7 @@ fn admit_lease(node: &str, attributes: &Attributes, old: Option<&Value>, new: Op
     })
 }
 
-#[cfg(feature = "signing")]
+#[cfg(feature = "tls")]
 fn admit_csr(node: &str, attributes: &Attributes, old: Option<&Value>, new: Option<&Value>) -> Judged {
     let (None, Some(csr), "") = (old, new, attributes.subresource) else {
         return Ok(());

@@ -33,7 +33,7 @@ pub(super) fn create(
             persistent_volume::set_default_class(object, view);
             Ok(())
         }
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         "CertificateSigningRequest" => super::csr::admit_create(attributes, object),
         _ => Ok(()),
     }

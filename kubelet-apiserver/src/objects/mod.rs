@@ -14,7 +14,7 @@
 mod admission;
 mod claim;
 mod config;
-#[cfg(feature = "signing")]
+#[cfg(feature = "tls")]
 mod csr;
 mod decode;
 mod deletion;

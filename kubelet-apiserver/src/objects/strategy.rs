@@ -50,7 +50,7 @@ pub(crate) fn prepare_create(
         "Namespace" => namespace::prepare_create(&mut object),
         "Service" => service::prepare_create(attributes, view, &mut object),
         "ServiceAccount" => service_account::prepare(&mut object),
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         "CertificateSigningRequest" => super::csr::prepare_create(attributes, &mut object),
         "PersistentVolume" => persistent_volume::prepare_create(attributes, &mut object),
         "PersistentVolumeClaim" => object["status"] = json!({"phase": "Pending"}),
@@ -100,7 +100,7 @@ pub(crate) fn prepare_update(
         "Namespace" => namespace::prepare_update(attributes, old, &mut new),
         "Service" => service::prepare_update(attributes, old, &mut new),
         "ServiceAccount" => service_account::prepare(&mut new),
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         "CertificateSigningRequest" => super::csr::prepare_update(attributes, old, &mut new),
         "PersistentVolume"
         | "PersistentVolumeClaim"
@@ -142,7 +142,7 @@ fn validate(attributes: &Attributes, object: &Value, problems: &mut Problems) {
         "Service" => service::validate(object, problems),
         "ServiceAccount" => service_account::validate(object, problems),
         "RuntimeClass" => runtime_class::validate(object, problems),
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         "CertificateSigningRequest" => super::csr::validate(object, problems),
         "PersistentVolume" => persistent_volume::validate(object, problems),
         "PersistentVolumeClaim" => persistent_volume::validate_claim(object, problems),
@@ -176,7 +176,7 @@ fn validate_update(attributes: &Attributes, old: &Value, new: &Value, problems: 
         "Service" => service::validate_update(old, new, problems),
         "ServiceAccount" => service_account::validate_update(old, new, problems),
         "RuntimeClass" => runtime_class::validate_update(old, new, problems),
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         "CertificateSigningRequest" => super::csr::validate_update(attributes, old, new, problems),
         "PersistentVolume" => persistent_volume::validate_update(old, new, problems),
         "PersistentVolumeClaim" => persistent_volume::validate_claim_update(old, new, problems),

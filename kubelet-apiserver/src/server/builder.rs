@@ -10,9 +10,8 @@ use parking_lot::Mutex;
 
 use super::{ApiServer, Record, Shared};
 use crate::authorize::Grants;
-#[cfg(feature = "signing")]
+#[cfg(feature = "tls")]
 use crate::certificates::{Signer, Signing};
-#[cfg(feature = "faults")]
 use crate::faults::Faults;
 #[cfg(feature = "tls")]
 use crate::metrics::MetricsServer;
@@ -35,9 +34,8 @@ const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
 /// Configures an [`ApiServer`].
 #[derive(Debug)]
 pub struct ApiServerBuilder {
-    #[cfg(feature = "signing")]
+    #[cfg(feature = "tls")]
     pub(crate) signing: Signing,
-    #[cfg(feature = "storage-controllers")]
     pub(crate) storage_controllers: bool,
     pub(crate) claim_controllers: bool,
     #[cfg(feature = "tls")]
@@ -58,9 +56,8 @@ impl ApiServer {
     /// Configures a server.
     pub fn builder() -> ApiServerBuilder {
         ApiServerBuilder {
-            #[cfg(feature = "signing")]
+            #[cfg(feature = "tls")]
             signing: Signing::default(),
-            #[cfg(feature = "storage-controllers")]
             storage_controllers: false,
             claim_controllers: false,
             #[cfg(feature = "tls")]
@@ -158,15 +155,15 @@ impl ApiServerBuilder {
 
     /// Builds a server in memory. It runs no task; it works when a request comes.
     pub fn build(self) -> ApiServer {
-        #[cfg_attr(not(feature = "signing"), allow(unused_mut))]
+        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let mut rng = fastrand::Rng::with_seed(self.seed);
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         let signer = self.signing.signer(&mut rng, self.clock.now());
         let store = Store::new(self.history);
         self.with(
             store,
             rng,
-            #[cfg(feature = "signing")]
+            #[cfg(feature = "tls")]
             signer,
             None,
         )
@@ -199,9 +196,9 @@ impl ApiServerBuilder {
             source: "the entry cannot be read".into(),
         };
         let restored = store.restore(entries).map_err(invalid)?;
-        #[cfg_attr(not(feature = "signing"), allow(unused_mut))]
+        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let mut new = BTreeMap::from([store.revision_entry()]);
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         let signer = match self.signing.kept(&restored.others, self.clock.now()) {
             None => None,
             Some(kept) => {
@@ -222,7 +219,7 @@ impl ApiServerBuilder {
         Ok(self.with(
             store,
             fastrand::Rng::new(),
-            #[cfg(feature = "signing")]
+            #[cfg(feature = "tls")]
             signer,
             Some(kept),
         ))
@@ -232,15 +229,15 @@ impl ApiServerBuilder {
         self,
         mut store: Store,
         mut rng: fastrand::Rng,
-        #[cfg(feature = "signing")] signer: Option<Signer>,
+        #[cfg(feature = "tls")] signer: Option<Signer>,
         kept: Option<Kept>,
     ) -> ApiServer {
-        #[cfg_attr(not(feature = "signing"), allow(unused_mut))]
+        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
         let mut namespace_defaults = NamespaceDefaults {
             authority: String::new(),
             account_tokens: self.account_tokens,
         };
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         if let Some(signer) = signer.as_ref().filter(|_| kept.is_some()) {
             signer.certificate().clone_into(&mut namespace_defaults.authority);
         }
@@ -260,14 +257,12 @@ impl ApiServerBuilder {
                 clock: self.clock,
                 tokens: Mutex::new(BTreeMap::new()),
                 grants: Grants::default(),
-                #[cfg(feature = "signing")]
+                #[cfg(feature = "tls")]
                 signer,
-                #[cfg(feature = "storage-controllers")]
                 storage_controllers: self.storage_controllers,
                 claim_controllers: self.claim_controllers,
                 #[cfg(feature = "tls")]
                 metrics_server: self.metrics_resolution.map(MetricsServer::new),
-                #[cfg(feature = "faults")]
                 faults: Faults::new(self.seed),
                 outage: Outage::default(),
                 bookmark_frequency: self.bookmark_frequency,

@@ -75,7 +75,7 @@ fn name(kind: usize, change: &Change) -> Option<String> {
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
     /// Entries that are no objects of this server.
-    #[cfg_attr(not(feature = "signing"), allow(dead_code, reason = "the authority is one"))]
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "the authority is one"))]
     pub(crate) others: BTreeMap<String, Vec<u8>>,
     pub(crate) objects: usize,
 }

@@ -76,7 +76,7 @@ fn columns_of(resource: &Resource) -> &'static [Column] {
             AGE,
             ("Selector", "string", true),
         ],
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         "CertificateSigningRequest" => &[
             NAME,
             AGE,
@@ -106,7 +106,7 @@ pub(crate) fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Valu
         "Node" => node(object, &age),
         "Event" => event(object, now),
         "Service" => service(object, &age),
-        #[cfg(feature = "signing")]
+        #[cfg(feature = "tls")]
         "CertificateSigningRequest" => csr(object, &age),
         "Lease" => json!([name, object["spec"].text("holderIdentity"), age]),
         "Namespace" => json!([name, object["status"].text("phase"), age]),
@@ -256,7 +256,7 @@ fn service(service: &Value, age: &str) -> Value {
     ])
 }
 
-#[cfg(feature = "signing")]
+#[cfg(feature = "tls")]
 fn csr(csr: &Value, age: &str) -> Value {
     let status = &csr["status"];
     let mut words = Vec::new();
