@@ -1,13 +1,12 @@
 //! Many simulated days of a node. Each seed draws its pods, the users' actions and the faults.
 //!
-//! By default: [`FOUND`], hours of storms and shortages, then [`SEEDS`] simulations of [`HOURS`]. In the profile `sim`, as in
-//! `.ci/run`, these are 80 hours and 1,000 days. In a debug build, which is five times as slow, they are the first few of them.
-//! `SIMULATION_SEEDS`, `SIMULATION_HOURS` and `SIMULATION_FIRST_SEED` change this. `SIMULATION_BUSY=1` leaves out the quiet time, so
+//! By default: [`FOUND`], then [`Lives::FEW`]. `SIMULATION_ALL=1`, as in `.ci/run`, makes them [`Lives::ALL`].
+//! `SIMULATION_SEEDS`, `SIMULATION_HOURS` and `SIMULATION_FIRST_SEED` change the days. `SIMULATION_BUSY=1` leaves out the quiet time, so
 //! 24 times as much happens in a day; `SIMULATION_BUSY=2` is a storm all day, `SIMULATION_BUSY=3` one in which agents manage resources.
 //! `SIMULATION_SEED=17` runs one seed and prints its history. To run many seeds:
 //!
 //! ```console
-//! $ SIMULATION_SEEDS=10000 cargo test --profile sim -p kubelet-testing --features simulation --test simulation_seeds -- --nocapture
+//! $ SIMULATION_SEEDS=10000 cargo test -p kubelet-testing --features simulation --test simulation_seeds -- --nocapture
 //! ```
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
@@ -17,17 +16,36 @@ use std::time::{Duration, Instant};
 
 use kubelet_testing::{FaultPlan, Simulation, Workload};
 
-/// The number of seeds, and the hours of each.
-const SEEDS: u64 = if FEW { 4 } else { 1000 };
+/// How many seeds there are of each kind of life.
+struct Lives {
+    /// Days of [`HOURS`].
+    days: u64,
+    /// Stormy hours.
+    storms: u64,
+    /// Stormy hours in which agents manage resources.
+    allocating: u64,
+    /// Hours in which nodes run out of resources, and shut down.
+    short: u64,
+}
+
+impl Lives {
+    /// Too few to meet everything in [`MET`].
+    const FEW: Self = Self {
+        days: 4,
+        storms: 4,
+        allocating: 4,
+        short: 4,
+    };
+    const ALL: Self = Self {
+        days: 1000,
+        storms: 40,
+        allocating: 20,
+        short: 20,
+    };
+}
+
+/// The hours of a day that is simulated.
 const HOURS: u64 = 24;
-/// The number of seeds for stormy hours.
-const STORMS: u64 = if FEW { 4 } else { 40 };
-/// The number of seeds for stormy hours in which agents manage resources.
-const ALLOCATING: u64 = if FEW { 4 } else { 20 };
-/// The number of seeds for hours in which nodes run out of resources, and shut down.
-const SHORT: u64 = if FEW { 4 } else { 20 };
-/// Too few to meet everything in [`MET`].
-const FEW: bool = cfg!(debug_assertions);
 /// The busy time of a day, in turns with quiet time: an hour in all, in six parts.
 const BUSY: Duration = Duration::from_secs(600);
 const QUIET: Duration = Duration::from_secs(13800);
@@ -222,16 +240,18 @@ fn a_day_of_every_seed() {
         }
         return;
     }
-    let count = from_env("SIMULATION_SEEDS").unwrap_or(SEEDS);
+    let all = from_env("SIMULATION_ALL").is_some_and(|all| all > 0);
+    let wanted = if all { Lives::ALL } else { Lives::FEW };
+    let count = from_env("SIMULATION_SEEDS").unwrap_or(wanted.days);
     let first = from_env("SIMULATION_FIRST_SEED").unwrap_or(0);
     let found = FOUND
         .iter()
         .map(|(life, seed, time, _)| (*seed, life(*seed), *time));
-    let storms = (0..STORMS).map(|seed| (seed, stormy(seed), HOUR));
+    let storms = (0..wanted.storms).map(|seed| (seed, stormy(seed), HOUR));
     let hours = found
         .chain(storms)
-        .chain((0..SHORT).map(|seed| (seed, short_hour(seed), HOUR)))
-        .chain((0..ALLOCATING).map(|seed| (seed, allocating_hour(seed), HOUR)));
+        .chain((0..wanted.short).map(|seed| (seed, short_hour(seed), HOUR)))
+        .chain((0..wanted.allocating).map(|seed| (seed, allocating_hour(seed), HOUR)));
     let days = (first..first + count).map(|seed| (seed, life(seed), time));
     let lives = Mutex::new(hours.chain(days));
     let (seen, start) = (Mutex::new(Seen::default()), Instant::now());
@@ -270,7 +290,7 @@ fn a_day_of_every_seed() {
         .iter()
         .filter(|text| met.get(*text).is_none_or(|count| *count == 0))
         .collect();
-    assert!(FEW || unmet.is_empty(), "nothing met {unmet:?}");
+    assert!(!all || unmet.is_empty(), "nothing met {unmet:?}");
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -297,7 +317,7 @@ fn live(seed: u64, simulation: Simulation, time: Duration, seen: &Mutex<Seen>) {
     }
     if let Err(failure) = lived {
         seen.failures.push(format!(
-            "seed {seed}: {failure}\nor, with all that happened: SIMULATION_SEED={seed} cargo test --profile sim \
+            "seed {seed}: {failure}\nor, with all that happened: SIMULATION_SEED={seed} cargo test \
              -p kubelet-testing --features simulation --test simulation_seeds"
         ));
     }
