@@ -2,13 +2,15 @@
 //!
 //! Each chapter builds rooms from those of the chapters before it. Nothing runs yet; what is to run is added to the tasks.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures};
 use kubelet_core::{
     EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodCache,
-    PodStatusManager as _, PodStatusReporter, PodWorkersConfig, ProbeResultCache, ResourceUpdates, RootDir,
+    PodStatusManager as _, PodStatusReporter, PodWorkersConfig, ProbeResultCache, Prober, ResourceUpdates,
+    RootDir,
 };
 use kubelet_kuberuntime::NodeProber;
 use kubelet_pleg::EventedPleg;
@@ -96,7 +98,7 @@ impl Ground {
         // Machine, and the access to the cluster.
         let machine = HostMachine::new(clock);
         let node_name: Arc<str> = settings.hostname()?.into();
-        let mut of_cluster = std::mem::take(&mut parts.cluster);
+        let mut of_cluster = take(&mut parts.cluster);
         of_cluster.client = own_api.client().or(of_cluster.client);
         let cluster = ClusterRoom::open(&settings, of_cluster, tasks).await?;
         tracing::info!(
@@ -113,7 +115,7 @@ impl Ground {
             let recorder = dynamic.events.clone();
             recorders = recorder.map(|events| (Arc::new(events.clone()) as _, Arc::new(events) as _));
         }
-        let console = ConsoleRoom::open(std::mem::take(&mut parts.console), &mut recorders, clock);
+        let console = ConsoleRoom::open(take(&mut parts.console), &mut recorders, clock);
         let feed = EventFeed::new(recorders);
         let context = Context {
             settings,
@@ -150,7 +152,7 @@ struct Base {
 impl Base {
     async fn lay(ground: &Ground, parts: &mut Parts, tasks: &mut Tasks) -> Result<Self> {
         // Runtime.
-        let (context, choice) = (&ground.context, std::mem::take(&mut parts.runtime.choice));
+        let (context, choice) = (&ground.context, take(&mut parts.runtime.choice));
         if parts.volumes.manager.is_none() && choice.mounts() {
             volumes::share(context).await?;
         }
@@ -223,9 +225,8 @@ impl House {
         let (kubelet, late) = (Kubelet::builder(), LateVolumes::default());
         let local = node::local(&settings, machine, parts.node.machine.take())?;
         let local = connected.report(local.ready_check(kubelet.runtime_state()));
-        let local = plugins.report(shutdown.report(eviction.report(local)));
-        let of_node = std::mem::take(&mut parts.node);
-        let node = NodeRoom::open(&context, late.report(local), of_node, &mut cluster, tasks).await;
+        let local = late.report(plugins.report(shutdown.report(eviction.report(local))));
+        let node = NodeRoom::open(&context, local, take(&mut parts.node), &mut cluster, tasks).await;
         let mut of_node = configured::node(config, gates);
         of_node.cluster_has_dns = !context.serves_kubectl;
         let mut of_statuses = statuses::config(&context);
@@ -239,13 +240,11 @@ impl House {
             objects: &objects,
             node: node.getter.clone(),
         };
-        let of_volumes = std::mem::take(&mut parts.volumes);
-        let volumes = VolumeRoom::open(&context, of_volumes, uses, &late, tasks)?;
+        let volumes = VolumeRoom::open(&context, take(&mut parts.volumes), uses, &late, tasks)?;
 
         // Statuses.
         let (changes, facts) = (StatusChanges::open(&context), of_statuses.node.clone());
-        let sinks = std::mem::take(&mut parts.sinks);
-        let statuses = statuses::manager(&cluster, sinks, changes.sink(), of_statuses);
+        let statuses = statuses::manager(&cluster, take(&mut parts.sinks), changes.sink(), of_statuses);
         let reporter = statuses.reporter();
         node.start(of_node.node_ips.clone(), statuses.handle(), facts, tasks);
 
@@ -261,9 +260,8 @@ impl House {
             exclusive_cpus: resources.exclusive_cpus(&settings),
             claims: plugins.claims(),
         };
-        let of_runtime = std::mem::take(&mut parts.runtime);
-        let runtime = RuntimeRoom::open(connected, &context, of_runtime, uses).await?;
-        let pods = sources::open(std::mem::take(&mut parts.sources), &context, &cluster)?;
+        let runtime = RuntimeRoom::open(connected, &context, take(&mut parts.runtime), uses).await?;
+        let pods = sources::open(take(&mut parts.sources), &context, &cluster)?;
         let cache = PodCache::new();
         let kubelet = lifecycle(cluster.mirrors(kubelet), &context)
             .pods(pods.build()?)
@@ -272,32 +270,23 @@ impl House {
             .statuses(statuses)
             .volumes(volumes.manager.clone())
             .node(plugins.node(node.getter.clone()));
-        let of_cgroups = runtime.cgroups.clone();
-        let kubelet = with(kubelet, of_cgroups, |kubelet, cgroups| {
-            kubelet.pod_containers(cgroups)
-        });
+        let of_cgroups = runtime.cgroups.clone().map(|cgroups| cgroups as _);
+        let kubelet = with(kubelet, of_cgroups, KubeletBuilder::pod_containers);
         let kubelet = with(kubelet, plugins.claims(), KubeletBuilder::dynamic_resources);
         let kubelet = with(kubelet, parts.jitter.take(), KubeletBuilder::jitter);
-        let kubelet = match (parts.prober.take(), &runtime.services) {
-            (Some(prober), _) => kubelet.prober(prober, probes),
-            (None, Some(services)) => kubelet.prober(NodeProber::new(services.clone()), probes),
-            (None, None) => kubelet,
-        };
+        let kubelet = probed(kubelet, parts.prober.take(), &runtime, probes);
         let kubelet = with(kubelet, updates, |kubelet, updates| {
             let health = plugins.health().into_iter();
             health
                 .fold(kubelet, KubeletBuilder::resource_health)
                 .resource_updates(updates)
         });
-        let mut handlers = std::mem::take(&mut parts.admission);
+        let mut handlers = take(&mut parts.admission);
         handlers.extend([eviction.admission(), shutdown.admission()]);
-        if runtime.manager.is_some() {
-            handlers.push(Arc::new(check::sysctls(&settings)?));
-            handlers.push(Arc::new(AppArmorAdmitHandler::linux_host()));
-        }
+        handlers.extend(of_host(&context, &runtime)?);
         handlers.extend(resources.admission());
         let kubelet = handlers.into_iter().fold(kubelet, KubeletBuilder::admission);
-        let kubelet = changed(std::mem::take(&mut parts.kubelet), kubelet).build()?;
+        let kubelet = changed(take(&mut parts.kubelet), kubelet).build()?;
         Ok(Self {
             context,
             cluster,
@@ -312,6 +301,32 @@ impl House {
             reporter,
             kubelet,
         })
+    }
+}
+
+/// The admission handlers for the kernel of this host, on which containers run.
+fn of_host(context: &Context, runtime: &RuntimeRoom) -> Result<Vec<Arc<dyn PodAdmitHandler>>> {
+    if runtime.manager.is_none() {
+        return Ok(Vec::new());
+    }
+    let sysctls = check::sysctls(&context.settings)?;
+    Ok(vec![
+        Arc::new(sysctls),
+        Arc::new(AppArmorAdmitHandler::linux_host()),
+    ])
+}
+
+/// How containers are probed: as the builder says, else through the runtime of containers.
+fn probed(
+    kubelet: KubeletBuilder,
+    prober: Option<Box<dyn Prober>>,
+    runtime: &RuntimeRoom,
+    probes: ProbeResultCache,
+) -> KubeletBuilder {
+    match (prober, &runtime.services) {
+        (Some(prober), _) => kubelet.prober(prober, probes),
+        (None, Some(services)) => kubelet.prober(NodeProber::new(services.clone()), probes),
+        (None, None) => kubelet,
     }
 }
 

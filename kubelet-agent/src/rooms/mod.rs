@@ -1,4 +1,4 @@
-//! The rooms of an agent, one for each part of a node, in the order in which they need each other.
+//! The rooms of an agent, one for each part of a node. `compose.rs` has the order in which they need each other.
 //!
 //! Each has the same shape, as far as it needs it:
 //!

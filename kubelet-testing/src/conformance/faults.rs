@@ -49,13 +49,19 @@ impl Lie {
 
 /// The error of a call that the wrapper fails.
 #[derive(Debug)]
-pub(crate) struct Lost;
+pub(crate) enum Lost {
+    /// It failed on its way.
+    Failed,
+    /// There was no answer within this time.
+    NoAnswer(Duration),
+}
 
 /// The faults of one wrapper. Calls have the names of their interface.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     state: Mutex<State>,
     hanging: Notify,
+    gives_up_after: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +73,15 @@ struct State {
 }
 
 impl Faults {
+    /// The caller gives up a call that hangs after this time, as a client with a timeout does. Calls without a fault have no
+    /// timeout: a runtime on a busy host may be slow.
+    pub(crate) fn giving_up_after(deadline: Duration) -> Self {
+        Self {
+            gives_up_after: Some(deadline),
+            ..Self::default()
+        }
+    }
+
     /// Adds a fault for the next call of this name. Several faults for one name apply one after the other.
     pub(crate) fn next(&self, call: &'static str, fault: Fault) {
         self.state.lock().scripted.push((call, fault));
@@ -115,9 +130,9 @@ impl Faults {
             }
             Some(Fault::ReplyLost) => {
                 call.await;
-                Err(Lost)
+                Err(Lost::Failed)
             }
-            Some(Fault::Refused) => Err(Lost),
+            Some(Fault::Refused) => Err(Lost::Failed),
             Some(Fault::Slow(time)) => {
                 let answer = call.await;
                 sleep(time).await;
@@ -131,9 +146,15 @@ impl Faults {
         self.hanging.notified().await;
     }
 
-    async fn hang<T>(&self) -> T {
+    async fn hang<T>(&self) -> Result<T, Lost> {
         self.hanging.notify_one();
-        pending().await
+        match self.gives_up_after {
+            Some(deadline) => {
+                sleep(deadline).await;
+                Err(Lost::NoAnswer(deadline))
+            }
+            None => pending().await,
+        }
     }
 
     fn take(&self, name: &'static str) -> Option<Fault> {

@@ -22,11 +22,11 @@ impl Height for Cri {
     const REMOVE: &'static str = "RemoveContainer";
 
     async fn rig(bench: &Bench) -> Outcome<(Engine, Arc<Faults>)> {
-        let (faults, services) = (Arc::new(Faults::default()), bench.services());
+        let faults = Arc::new(Faults::giving_up_after(bench.pace()));
+        let services = bench.services();
         let wrapper = Wrapper {
             runtime: services.runtime,
             faults: faults.clone(),
-            deadline: bench.pace(),
         };
         let services = Services {
             runtime: Arc::new(wrapper),

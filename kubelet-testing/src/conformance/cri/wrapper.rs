@@ -1,12 +1,10 @@
 //! A wrapper between the engine and the services of a runtime. It injects faults.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use kubelet_cri::{Code, Error, RuntimeService, v1};
-use tokio::time::timeout;
 
 use crate::conformance::faults::{Faults, Lost};
 
@@ -15,33 +13,17 @@ type Result<T> = std::result::Result<T, Error>;
 pub(super) struct Wrapper {
     pub(super) runtime: Arc<dyn RuntimeService>,
     pub(super) faults: Arc<Faults>,
-    /// The timeout of a call, as in a client.
-    pub(super) deadline: Duration,
 }
 
 impl Wrapper {
     async fn call<T>(&self, name: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
-        self.call_with_grace(name, 0, call).await
-    }
-
-    /// A call whose grace period, in seconds, adds to its timeout.
-    async fn call_with_grace<T>(
-        &self,
-        name: &'static str,
-        grace: i64,
-        call: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-        let after = self.deadline.saturating_add(grace);
-        match timeout(after, self.faults.call(name, call)).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(Lost)) => Err(Error::call(Code::Unavailable, name, "", "it failed on its way")),
-            Err(_) => Err(Error::call(
-                Code::DeadlineExceeded,
-                name,
-                "",
-                format!("no answer within {after:?}"),
-            )),
+        match self.faults.call(name, call).await {
+            Ok(answer) => answer,
+            Err(Lost::Failed) => Err(Error::call(Code::Unavailable, name, "", "it failed on its way")),
+            Err(Lost::NoAnswer(after)) => {
+                let message = format!("no answer within {after:?}");
+                Err(Error::call(Code::DeadlineExceeded, name, "", message))
+            }
         }
     }
 }
@@ -109,8 +91,7 @@ impl RuntimeService for Wrapper {
     }
 
     async fn stop_container(&self, request: v1::StopContainerRequest) -> Result<v1::StopContainerResponse> {
-        let grace = request.timeout;
-        self.call_with_grace("StopContainer", grace, self.runtime.stop_container(request))
+        self.call("StopContainer", self.runtime.stop_container(request))
             .await
     }
 

@@ -21,7 +21,9 @@ impl Wrapper {
     async fn call<T>(&self, name: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
         match self.faults.call(name, call).await {
             Ok(answer) => answer,
-            Err(Lost) => Err(RuntimeError::transient("", format!("{name} failed on its way"))),
+            Err(Lost::Failed | Lost::NoAnswer(_)) => {
+                Err(RuntimeError::transient("", format!("{name} failed on its way")))
+            }
         }
     }
 }
