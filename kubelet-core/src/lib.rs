@@ -216,7 +216,7 @@ pub use pod_cache::PodCache;
 pub use pod_certificates::{PodCertificates, PodCredential};
 pub use pod_container_manager::{NoPodContainers, PodContainerManager};
 pub use pod_manager::PodManager;
-pub use pod_resources::{has_pod_level_resources, pod_limit, pod_request};
+pub use pod_resources::{has_pod_level_resources, needed_at_once, pod_limit, pod_request};
 pub use pod_source::{
     PodOperation, PodSource, PodUpdate, PodUpdates, SourceUpdate, SourcesReady, StreamSource,
 };
