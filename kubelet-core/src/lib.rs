@@ -130,6 +130,7 @@ mod container_deletor;
 mod container_id;
 mod container_resources;
 mod deadline;
+mod debug;
 mod dirty_pods;
 mod disk;
 mod dynamic_resources;
