@@ -1,7 +1,5 @@
 //! The built agent.
 
-use std::fmt;
-
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
@@ -38,10 +36,4 @@ impl NodeAgent {
     }
 }
 
-impl fmt::Debug for NodeAgent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeAgent")
-            .field("handle", &self.handle)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(NodeAgent: handle);

@@ -1,6 +1,5 @@
 //! The handle of an agent: its pods, why they wait, their logs and commands, events and health.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -193,13 +192,4 @@ fn not_found(pod: &PodKey) -> StreamError {
     StreamError::not_found(format!("pod {pod} not found"))
 }
 
-impl fmt::Debug for AgentHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentHandle")
-            .field("node_name", &self.node_name)
-            .field("joins_cluster", &self.joins_cluster)
-            .field("api_server", &self.api_server)
-            .field("console", &self.console)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(AgentHandle: node_name, joins_cluster, api_server, console);

@@ -343,11 +343,7 @@ impl fmt::Debug for Faults {
     }
 }
 
-impl fmt::Debug for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fault").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Fault);
 
 #[cfg(test)]
 mod tests {

@@ -65,14 +65,7 @@ impl Shared {
 
     fn create_decoded(&self, attributes: &Attributes, decoded: Decoded) -> Result<Written, StatusError> {
         let Decoded { mut object, warnings } = decoded;
-        managed_fields::updated(
-            attributes.resource,
-            None,
-            &mut object,
-            &attributes.field_manager,
-            attributes.subresource,
-            attributes.now,
-        );
+        managed_fields::written(attributes, None, &mut object);
         let created = self.store_new(attributes, object)?;
         Ok(Written::new(201, created).with_warnings(warnings))
     }
@@ -128,14 +121,7 @@ impl Shared {
                 return Err(StatusError::not_found(attributes.resource, &attributes.name));
             };
             let mut new = decoded.object.clone();
-            managed_fields::updated(
-                attributes.resource,
-                Some(&old),
-                &mut new,
-                &attributes.field_manager,
-                attributes.subresource,
-                attributes.now,
-            );
+            managed_fields::written(attributes, Some(&old), &mut new);
             if let Ok(stored) = self.replace(attributes, &old, new)? {
                 return Ok(Written::new(200, stored).with_warnings(decoded.warnings));
             }
@@ -166,14 +152,7 @@ impl Shared {
             let patched = patch::patch(kind, resource, &old, patch)?;
             let decoded = objects::decode_patched(attributes, patched, validation)?;
             let mut new = decoded.object;
-            managed_fields::updated(
-                resource,
-                Some(&old),
-                &mut new,
-                &attributes.field_manager,
-                attributes.subresource,
-                attributes.now,
-            );
+            managed_fields::written(attributes, Some(&old), &mut new);
             if let Ok(stored) = self.replace(attributes, &old, new)? {
                 return Ok(Written::new(200, stored).with_warnings(decoded.warnings));
             }
@@ -408,10 +387,7 @@ static PATCH_OPTIONS: Resource = Resource {
 
 /// Whether a `PUT` creates an object that does not exist (`AllowCreateOnUpdate`).
 fn allows_create_on_update(resource: &Resource) -> bool {
-    matches!(
-        resource.plural,
-        "leases" | "events" | "services" | "runtimeclasses"
-    ) && resource.plural != "runtimeclasses"
+    matches!(resource.plural, "leases" | "events" | "services")
 }
 
 pub(crate) fn name_of(object: &Value) -> &str {

@@ -1,7 +1,6 @@
 //! Objects of an API server that an agent caches.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -307,14 +306,6 @@ impl<K> Clone for InformerHandle<K> {
     }
 }
 
-impl<K> fmt::Debug for Informer<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Informer").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Informer<K>);
 
-impl<K> fmt::Debug for InformerHandle<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InformerHandle").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(InformerHandle<K>);

@@ -1,6 +1,5 @@
 //! The certificates of pods, for projected volumes.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -42,9 +41,5 @@ pub struct PodCredential {
     pub chain: Vec<u8>,
 }
 
-/// Without the key.
-impl fmt::Debug for PodCredential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodCredential").finish_non_exhaustive()
-    }
-}
+// Without the key.
+crate::impl_debug!(PodCredential);

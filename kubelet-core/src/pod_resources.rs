@@ -81,34 +81,55 @@ fn sum_of_containers(
     list: fn(&ResourceRequirements) -> Option<&List>,
 ) -> Option<WrittenAmount> {
     let spec = pod.spec.as_ref()?;
-    let of = |container: &Container| find(list(container.resources.as_ref()?), resource);
-    let mut total = spec.containers.iter().map(of).fold(None, add);
-    // An init container runs beside the sidecars that were started before it.
-    let (mut sidecars, mut most) = (None, None);
-    for container in spec.init_containers.iter().flatten() {
-        let needed = if is_restartable_init_container(container) {
-            total = add(total, of(container));
-            sidecars = add(sidecars, of(container));
-            sidecars
+    let of = |container: &Container| -> BTreeMap<(), WrittenAmount> {
+        let resources = container.resources.as_ref();
+        let amount = resources.and_then(|resources| find(list(resources), resource));
+        amount.map(|amount| ((), amount)).into_iter().collect()
+    };
+    let init = spec.init_containers.iter().flatten();
+    let init = init.map(|container| (is_restartable_init_container(container), of(container)));
+    needed_at_once(spec.containers.iter().map(of), init).remove(&())
+}
+
+/// What containers need at one time: the regular containers and the sidecars together, or an init container and the
+/// sidecars that were started before it, whichever is more (`AggregateContainerRequests`). `init` says of each init
+/// container whether it is a sidecar.
+pub fn needed_at_once<K: Clone + Ord>(
+    regular: impl IntoIterator<Item = BTreeMap<K, WrittenAmount>>,
+    init: impl IntoIterator<Item = (bool, BTreeMap<K, WrittenAmount>)>,
+) -> BTreeMap<K, WrittenAmount> {
+    let mut total = BTreeMap::new();
+    for needed in regular {
+        add(&mut total, &needed);
+    }
+    let (mut sidecars, mut most) = (BTreeMap::new(), BTreeMap::new());
+    for (is_sidecar, mut needed) in init {
+        if is_sidecar {
+            add(&mut total, &needed);
+            add(&mut sidecars, &needed);
+            needed.clone_from(&sidecars);
         } else {
-            add(of(container), sidecars)
-        };
-        most = max(most, needed);
+            add(&mut needed, &sidecars);
+        }
+        raise(&mut most, &needed);
     }
-    max(total, most)
+    raise(&mut total, &most);
+    total
 }
 
-fn add(sum: Option<WrittenAmount>, more: Option<WrittenAmount>) -> Option<WrittenAmount> {
-    match (sum, more) {
-        (Some(sum), Some(more)) => Some(sum + more),
-        (one, other) => one.or(other),
+fn add<K: Clone + Ord>(total: &mut BTreeMap<K, WrittenAmount>, more: &BTreeMap<K, WrittenAmount>) {
+    for (resource, amount) in more {
+        let sum = total.get(resource).map_or(*amount, |sum| *sum + *amount);
+        total.insert(resource.clone(), sum);
     }
 }
 
-fn max(a: Option<WrittenAmount>, b: Option<WrittenAmount>) -> Option<WrittenAmount> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(if b.amount > a.amount { b } else { a }),
-        (one, other) => one.or(other),
+fn raise<K: Clone + Ord>(amounts: &mut BTreeMap<K, WrittenAmount>, others: &BTreeMap<K, WrittenAmount>) {
+    for (resource, other) in others {
+        let amount = amounts.entry(resource.clone()).or_insert(*other);
+        if other.amount > amount.amount {
+            *amount = *other;
+        }
     }
 }
 

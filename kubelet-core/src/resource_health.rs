@@ -1,6 +1,5 @@
 //! The health of the devices that containers have.
 
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
@@ -44,8 +43,4 @@ impl ResourceUpdates {
     }
 }
 
-impl fmt::Debug for ResourceUpdates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResourceUpdates").finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(ResourceUpdates);

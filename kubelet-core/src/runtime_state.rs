@@ -1,6 +1,5 @@
 //! The last known state of the runtime.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,11 +189,7 @@ impl RuntimeState {
     }
 }
 
-impl fmt::Debug for RuntimeState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RuntimeState").finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(RuntimeState);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! The service account tokens of pods.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -49,15 +48,8 @@ impl ServiceAccountToken {
     }
 }
 
-/// Without the token.
-impl fmt::Debug for ServiceAccountToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceAccountToken")
-            .field("renew_at", &self.renew_at)
-            .field("expires_at", &self.expires_at)
-            .finish_non_exhaustive()
-    }
-}
+// Without the token.
+crate::impl_debug!(ServiceAccountToken: renew_at, expires_at);
 
 /// No tokens: for an agent without an API server.
 #[derive(Clone, Copy, Debug, Default)]

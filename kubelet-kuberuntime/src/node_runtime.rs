@@ -1,6 +1,5 @@
 //! A CRI runtime's part of the node status.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -117,13 +116,7 @@ impl NodeRuntime for CriNodeRuntime {
     }
 }
 
-impl fmt::Debug for CriNodeRuntime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CriNodeRuntime")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(CriNodeRuntime: name);
 
 fn handler(handler: v1::RuntimeHandler) -> RuntimeHandler {
     let features = handler.features.unwrap_or_default();

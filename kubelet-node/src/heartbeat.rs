@@ -1,6 +1,5 @@
 //! The client for heartbeats.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,10 +137,4 @@ fn json(path: &str, object: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(object).map_err(|error| Error::api(path, ClientError::SerdeError(error)))
 }
 
-impl fmt::Debug for HeartbeatClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeartbeatClient")
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(HeartbeatClient: timeout);

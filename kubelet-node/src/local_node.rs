@@ -507,10 +507,4 @@ impl LocalNodeBuilder {
     }
 }
 
-impl fmt::Debug for LocalNodeBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalNodeBuilder")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(LocalNodeBuilder: config);

@@ -1,6 +1,5 @@
 //! [`NodeHeartbeat`]: watch, registration, status and lease of a node together.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,10 +135,4 @@ impl NodeHeartbeat {
     }
 }
 
-impl fmt::Debug for NodeHeartbeat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeHeartbeat")
-            .field("lease", &self.lease)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(NodeHeartbeat: lease);

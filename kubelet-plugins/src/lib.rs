@@ -55,6 +55,7 @@ mod names;
 mod register;
 mod sockets;
 mod state;
+mod transport;
 pub mod v1;
 mod watch;
 mod watcher;
@@ -62,6 +63,7 @@ mod watcher;
 pub use error::{Error, Result};
 pub use handler::{CSI_PLUGIN, DEVICE_PLUGIN, DRA_PLUGIN, Plugin, PluginHandler};
 pub use state::PluginState;
+pub use transport::Transport;
 pub use watcher::{PluginWatcher, PluginWatcherBuilder, PluginWatcherHandle};
 
 /// The example of the README compiles.

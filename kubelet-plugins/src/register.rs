@@ -2,20 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
-use tonic::transport::{Channel, Endpoint};
 
 use crate::names::Names;
 use crate::v1::grpc_client::registration_client::RegistrationClient;
 use crate::v1::{InfoRequest, RegistrationStatus};
-use crate::{Error, Plugin, PluginHandler, Result};
+use crate::{Error, Plugin, PluginHandler, Result, Transport};
 
 /// How long a connection may take. The kubelet's `dialTimeoutDuration`.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,7 +95,7 @@ pub(crate) async fn deregister(registered: Registered, names: Names) {
     registered.handler.deregister(&registered.plugin).await;
 }
 
-async fn dial(socket: &Path) -> Result<Channel, String> {
+async fn dial(socket: &Path) -> Result<Transport, String> {
     if socket.as_os_str().len() > LONGEST_SOCKET_PATH {
         return Err(format!(
             "the path has {} bytes, and a unix socket can have {LONGEST_SOCKET_PATH}",
@@ -110,14 +107,8 @@ async fn dial(socket: &Path) -> Result<Channel, String> {
     let stream = connected
         .map_err(|_| "no connection within 10s".to_string())?
         .map_err(|error| error.to_string())?;
-    let mut once = Some(stream);
-    let connector = tower::service_fn(move |_| {
-        let stream = once.take().map(TokioIo::new);
-        std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
-    });
-    let endpoint = Endpoint::from_static("http://localhost");
-    let channel = timeout(DIAL_TIMEOUT, endpoint.connect_with_connector(connector)).await;
-    channel
+    let transport = timeout(DIAL_TIMEOUT, Transport::over(stream)).await;
+    transport
         .map_err(|_| "no connection within 10s".to_string())?
         .map_err(|error| error.to_string())
 }
@@ -130,7 +121,7 @@ fn no_info(socket: &Path, error: impl Display) -> Error {
 }
 
 /// Sends the plugin why it is refused. Returns the error to log: the same, or that the plugin cannot be reached.
-async fn refuse(client: &mut RegistrationClient<Channel>, socket: &Path, message: String) -> Error {
+async fn refuse(client: &mut RegistrationClient<Transport>, socket: &Path, message: String) -> Error {
     let refusal = Error::registration(message);
     match notify(client, false, refusal.to_string()).await {
         Ok(()) => refusal,
@@ -142,7 +133,7 @@ async fn refuse(client: &mut RegistrationClient<Channel>, socket: &Path, message
 }
 
 async fn notify(
-    client: &mut RegistrationClient<Channel>,
+    client: &mut RegistrationClient<Transport>,
     plugin_registered: bool,
     error: String,
 ) -> Result<(), String> {

@@ -1,7 +1,6 @@
 //! The handle of the status manager.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
@@ -214,8 +213,4 @@ impl PodStatusReporter for StatusManagerHandle {
     }
 }
 
-impl fmt::Debug for StatusManagerHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StatusManagerHandle").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(StatusManagerHandle);

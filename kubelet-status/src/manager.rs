@@ -1,6 +1,5 @@
 //! The engine that keeps every pod's API status and sends changes to the sink.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -203,13 +202,7 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-impl fmt::Debug for StatusManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StatusManager")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(StatusManager: config);
 
 #[async_trait]
 impl PodStatusManager for StatusManager {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::{Error, Result, VolumeObjects};
 
 /// How long an answer is waited for.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Reads claims, persistent volumes and the attached volumes of a node from an API server. Each call sends one request, as
 /// the kubelet's do.
@@ -46,7 +46,7 @@ impl ApiServerVolumeObjects {
 }
 
 /// The result of a request, with the message of the API server as the error.
-async fn within<T>(request: impl Future<Output = Result<T, ClientError>>) -> Result<T> {
+pub(crate) async fn within<T>(request: impl Future<Output = Result<T, ClientError>>) -> Result<T> {
     match timeout(DEADLINE, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(ClientError::Api(status))) => Err(Error::failed(status.message.clone())),

@@ -1,7 +1,5 @@
 //! [`Signer`]: a certificate authority.
 
-use std::fmt;
-
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -39,11 +37,7 @@ pub(crate) struct Signer {
     is_secret: bool,
 }
 
-impl fmt::Debug for Signer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Signer").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Signer);
 
 impl Signer {
     /// An authority with a key of this generator, for tests: the key follows from the state of the generator.

@@ -31,11 +31,25 @@ use self::entries::{Id, Managed, Operation, Owner};
 use self::field_set::FieldSet;
 use self::form::Form;
 use self::reset::Reset;
+use super::request::Attributes;
 use super::resource::Resource;
 use super::schema;
 
 /// The manager of an update without a manager's name.
 const UNKNOWN_MANAGER: &str = "unknown";
+
+/// [`updated`] by the manager of a request.
+pub(crate) fn written(attributes: &Attributes, old: Option<&Value>, new: &mut Value) {
+    let manager = &attributes.field_manager;
+    updated(
+        attributes.resource,
+        old,
+        new,
+        manager,
+        attributes.subresource,
+        attributes.now,
+    );
+}
 
 /// Writes `metadata.managedFields` of an object about to be created or updated: the manager owns the fields that
 /// differ from `old`.
@@ -43,7 +57,7 @@ const UNKNOWN_MANAGER: &str = "unknown";
 /// Call it with the decoded, normalised and defaulted object, before admission and the kind's strategy, as the API
 /// server does. So no manager owns what these two add. An update may contain managed fields of its own, or an empty
 /// list to remove them all.
-pub(crate) fn updated(
+fn updated(
     resource: &Resource,
     old: Option<&Value>,
     new: &mut Value,

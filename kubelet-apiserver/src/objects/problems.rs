@@ -1,41 +1,9 @@
 //! Fields and their problems, in the API server's words (`field.Path`, `field.ErrorList`).
 
-use std::fmt;
-
+pub(super) use kubelet_core::FieldPath as Field;
 use serde_json::Value;
 
 use super::super::status_error::Cause;
-
-/// The path of a field: `spec.containers[0].name`.
-#[derive(Clone, Debug)]
-pub(super) struct Field(String);
-
-impl Field {
-    pub(super) fn root(name: &str) -> Self {
-        Self(name.into())
-    }
-
-    pub(super) fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() {
-            return Self(name.into());
-        }
-        Self(format!("{self}.{name}"))
-    }
-
-    pub(super) fn index(&self, index: usize) -> Self {
-        Self(format!("{self}[{index}]"))
-    }
-
-    pub(super) fn key(&self, key: &str) -> Self {
-        Self(format!("{self}[{key}]"))
-    }
-}
-
-impl fmt::Display for Field {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// The problems of an object.
 #[derive(Debug, Default)]

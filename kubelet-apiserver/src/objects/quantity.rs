@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kubelet_core::needed_at_once;
 use kubelet_core::quantity::WrittenAmount;
 use serde_json::{Value, json};
 
@@ -38,39 +39,8 @@ pub(super) fn to_value(amounts: &Amounts) -> Value {
 /// The sum of the containers of a pod in `requests` or `limits`: either the regular containers and the sidecars
 /// together, or an init container and the sidecars before it, whichever is more (`AggregateContainerRequests`).
 pub(super) fn of_containers(spec: &Value, list: &str) -> Amounts {
-    let mut total = Amounts::new();
-    for container in spec.list("containers") {
-        add(&mut total, &amounts(&container["resources"], list));
-    }
-    let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
-    for container in spec.list("initContainers") {
-        let mut needed = amounts(&container["resources"], list);
-        if container.text("restartPolicy") == "Always" {
-            add(&mut total, &needed);
-            add(&mut sidecars, &needed);
-            needed = sidecars.clone();
-        } else {
-            add(&mut needed, &sidecars);
-        }
-        raise(&mut starting, &needed);
-    }
-    raise(&mut total, &starting);
-    total
-}
-
-fn add(total: &mut Amounts, more: &Amounts) {
-    for (resource, amount) in more {
-        let sum = total.get(resource).map_or(*amount, |sum| *sum + *amount);
-        total.insert(resource.clone(), sum);
-    }
-}
-
-/// Raises each amount to the other's, if that is more.
-fn raise(amounts: &mut Amounts, others: &Amounts) {
-    for (resource, other) in others {
-        let amount = amounts.entry(resource.clone()).or_insert(*other);
-        if other.amount > amount.amount {
-            *amount = *other;
-        }
-    }
+    let of = |container: &Value| amounts(&container["resources"], list);
+    let init = spec.list("initContainers").iter();
+    let init = init.map(|container| (container.text("restartPolicy") == "Always", of(container)));
+    needed_at_once(spec.list("containers").iter().map(of), init)
 }

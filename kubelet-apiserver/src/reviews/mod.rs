@@ -31,14 +31,7 @@ impl Shared {
         validation: FieldValidation,
     ) -> Result<Written, StatusError> {
         let Decoded { mut object, warnings } = objects::decode(attributes, body, validation)?;
-        managed_fields::updated(
-            attributes.resource,
-            None,
-            &mut object,
-            &attributes.field_manager,
-            attributes.subresource,
-            attributes.now,
-        );
+        managed_fields::written(attributes, None, &mut object);
         let answer: Value = match attributes.resource.kind {
             "TokenReview" => token::review(self, object)?,
             _ => access::review(self, attributes, object)?,

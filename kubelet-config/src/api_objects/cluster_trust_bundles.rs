@@ -1,7 +1,6 @@
 //! The trust bundles of a cluster, from an API server (`pkg/kubelet/clustertrustbundle`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -179,16 +178,6 @@ fn failed(message: impl Into<String>) -> Error {
     }
 }
 
-impl fmt::Debug for ClusterTrustBundleInformer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterTrustBundleInformer")
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ClusterTrustBundleInformer);
 
-impl fmt::Debug for ApiServerClusterTrustBundles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServerClusterTrustBundles")
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ApiServerClusterTrustBundles);

@@ -1,7 +1,6 @@
 //! Config maps and secrets on an API server.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,11 +136,7 @@ impl ApiServerConfigObjects {
     }
 }
 
-impl fmt::Debug for ApiServerConfigObjects {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServerConfigObjects").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ApiServerConfigObjects);
 
 #[async_trait]
 impl ConfigObjects for ApiServerConfigObjects {

@@ -1,6 +1,5 @@
 //! Config maps and secrets, read by the strategy that the configuration sets.
 
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -63,8 +62,4 @@ impl ConfigObjectManager {
     }
 }
 
-impl fmt::Debug for ConfigObjectManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConfigObjectManager").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ConfigObjectManager);

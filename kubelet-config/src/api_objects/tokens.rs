@@ -1,7 +1,6 @@
 //! Tokens of service accounts, from an API server (`pkg/kubelet/token`).
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -200,11 +199,7 @@ impl ApiServerTokens {
     }
 }
 
-impl fmt::Debug for ApiServerTokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServerTokens").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ApiServerTokens);
 
 #[async_trait]
 impl ServiceAccountTokens for ApiServerTokens {

@@ -1,7 +1,6 @@
 //! Config maps and secrets on an API server, each watched while pods refer to it.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -239,14 +238,6 @@ impl ConfigObjects for WatchedConfigObjects {
     }
 }
 
-impl fmt::Debug for ConfigObjectWatches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConfigObjectWatches").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ConfigObjectWatches);
 
-impl fmt::Debug for WatchedConfigObjects {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchedConfigObjects").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(WatchedConfigObjects);

@@ -186,3 +186,11 @@ impl Flag {
         }
     }
 }
+
+/// A table of flags: the name, the second argument of `$of`, the slot of a field, and what else is said of the flag.
+macro_rules! flags {
+    ($of:ident: $($name:literal, $text:literal, $slot:ident($($field:ident).+) $(.$said:ident($($argument:literal)?))*;)*) => {
+        &[$(Flag::$of($name, $text, |target| Slot::$slot(&mut target.$($field).+)) $(.$said($($argument)?))*),*]
+    };
+}
+pub(super) use flags;

@@ -90,72 +90,51 @@ impl KubeletConfiguration {
 
     /// Sets the fields that the API takes for unset when they are zero.
     fn fill_zeros(&mut self, default: Self) {
-        fill(&mut self.sync_frequency, default.sync_frequency);
-        fill(&mut self.file_check_frequency, default.file_check_frequency);
-        fill(&mut self.http_check_frequency, default.http_check_frequency);
-        fill(&mut self.address, default.address);
-        fill(&mut self.port, default.port);
-        let webhook = &mut self.authentication.webhook;
-        fill(&mut webhook.cache_ttl, default.authentication.webhook.cache_ttl);
-        fill(&mut self.authorization.mode, default.authorization.mode);
-        let (webhook, unset) = (&mut self.authorization.webhook, default.authorization.webhook);
-        fill(&mut webhook.cache_authorized_ttl, unset.cache_authorized_ttl);
-        fill(&mut webhook.cache_unauthorized_ttl, unset.cache_unauthorized_ttl);
-        fill(&mut self.registry_burst, default.registry_burst);
-        fill(&mut self.event_burst, default.event_burst);
-        fill(&mut self.healthz_bind_address, default.healthz_bind_address);
-        fill(
-            &mut self.streaming_connection_idle_timeout,
-            default.streaming_connection_idle_timeout,
-        );
-        fill(
-            &mut self.node_status_update_frequency,
-            default.node_status_update_frequency,
-        );
-        fill(
-            &mut self.node_lease_duration_seconds,
-            default.node_lease_duration_seconds,
-        );
-        fill(&mut self.image_minimum_gc_age, default.image_minimum_gc_age);
-        fill(&mut self.volume_stats_agg_period, default.volume_stats_agg_period);
-        fill(&mut self.cgroup_driver, default.cgroup_driver);
-        fill(&mut self.cpu_manager_policy, default.cpu_manager_policy);
-        fill(
-            &mut self.cpu_manager_reconcile_period,
-            default.cpu_manager_reconcile_period,
-        );
-        fill(&mut self.memory_manager_policy, default.memory_manager_policy);
-        fill(&mut self.topology_manager_policy, default.topology_manager_policy);
-        fill(&mut self.topology_manager_scope, default.topology_manager_scope);
-        fill(&mut self.runtime_request_timeout, default.runtime_request_timeout);
-        fill(&mut self.hairpin_mode, default.hairpin_mode);
-        fill(&mut self.max_pods, default.max_pods);
-        fill(&mut self.max_open_files, default.max_open_files);
-        fill(&mut self.content_type, default.content_type);
-        fill(&mut self.kube_api_burst, default.kube_api_burst);
-        fill(
-            &mut self.eviction_pressure_transition_period,
-            default.eviction_pressure_transition_period,
-        );
-        fill(&mut self.container_log_max_size, default.container_log_max_size);
-        fill(
-            &mut self.config_map_and_secret_change_detection_strategy,
-            default.config_map_and_secret_change_detection_strategy,
-        );
-        fill(&mut self.volume_plugin_dir, default.volume_plugin_dir);
-        fill(&mut self.logging.format, default.logging.format);
+        macro_rules! fill_all {
+            ($($($field:ident).+;)+) => { $(fill(&mut self.$($field).+, default.$($field).+);)+ };
+        }
+        fill_all! {
+            sync_frequency;
+            file_check_frequency;
+            http_check_frequency;
+            address;
+            port;
+            authentication.webhook.cache_ttl;
+            authorization.mode;
+            authorization.webhook.cache_authorized_ttl;
+            authorization.webhook.cache_unauthorized_ttl;
+            registry_burst;
+            event_burst;
+            healthz_bind_address;
+            streaming_connection_idle_timeout;
+            node_status_update_frequency;
+            node_lease_duration_seconds;
+            image_minimum_gc_age;
+            volume_stats_agg_period;
+            cgroup_driver;
+            cpu_manager_policy;
+            cpu_manager_reconcile_period;
+            memory_manager_policy;
+            topology_manager_policy;
+            topology_manager_scope;
+            runtime_request_timeout;
+            hairpin_mode;
+            max_pods;
+            max_open_files;
+            content_type;
+            kube_api_burst;
+            eviction_pressure_transition_period;
+            container_log_max_size;
+            config_map_and_secret_change_detection_strategy;
+            volume_plugin_dir;
+            logging.format;
+            memory_reservation_policy;
+            container_runtime_endpoint;
+            pod_logs_dir;
+        }
         if self.logging.flush_frequency.duration.is_zero() {
             self.logging.flush_frequency = default.logging.flush_frequency;
         }
-        fill(
-            &mut self.memory_reservation_policy,
-            default.memory_reservation_policy,
-        );
-        fill(
-            &mut self.container_runtime_endpoint,
-            default.container_runtime_endpoint,
-        );
-        fill(&mut self.pod_logs_dir, default.pod_logs_dir);
     }
 }
 

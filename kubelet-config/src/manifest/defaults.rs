@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::image_name::default_pull_policy;
+use kubelet_core::needed_at_once;
 use kubelet_core::quantity::WrittenAmount;
+use kubelet_core::restart_rules::is_restartable_init_container;
 
 use super::canonical::amount;
 
@@ -232,49 +234,18 @@ fn containers_together(
     spec: &PodSpec,
     list: impl Fn(&ResourceRequirements) -> Option<&BTreeMap<String, Quantity>>,
 ) -> BTreeMap<String, Quantity> {
-    type Amounts = BTreeMap<String, WrittenAmount>;
-    let of_container = |container: &Container| -> Amounts {
+    let of = |container: &Container| -> BTreeMap<String, WrittenAmount> {
         let resources = container.resources.as_ref();
         let amounts = resources.and_then(&list).into_iter().flatten();
         amounts
             .filter_map(|(resource, quantity)| Some((resource.clone(), amount(&quantity.0)?)))
             .collect()
     };
-    let add = |total: &mut Amounts, more: &Amounts| {
-        for (resource, amount) in more {
-            let sum = total.get(resource).map_or(*amount, |sum| *sum + *amount);
-            total.insert(resource.clone(), sum);
-        }
-    };
-    let mut total = Amounts::new();
-    for container in &spec.containers {
-        add(&mut total, &of_container(container));
-    }
-    let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
-    for container in spec.init_containers.iter().flatten() {
-        let mut needed = of_container(container);
-        if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut total, &needed);
-            add(&mut sidecars, &needed);
-            needed = sidecars.clone();
-        } else {
-            add(&mut needed, &sidecars);
-        }
-        raise(&mut starting, &needed);
-    }
-    raise(&mut total, &starting);
+    let init = spec.init_containers.iter().flatten();
+    let init = init.map(|container| (is_restartable_init_container(container), of(container)));
+    let total = needed_at_once(spec.containers.iter().map(of), init);
     let written = |(resource, amount): (String, WrittenAmount)| (resource, amount.into());
     total.into_iter().map(written).collect()
-}
-
-/// Raises each amount to the other's, where that is more.
-fn raise(amounts: &mut BTreeMap<String, WrittenAmount>, others: &BTreeMap<String, WrittenAmount>) {
-    for (resource, other) in others {
-        let amount = amounts.entry(resource.clone()).or_insert(*other);
-        if other.amount > amount.amount {
-            *amount = *other;
-        }
-    }
 }
 
 fn default_volume(volume: &mut Volume) {

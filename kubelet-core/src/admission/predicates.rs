@@ -1,6 +1,5 @@
 //! The admission handler that checks whether the pod fits the node.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,11 +156,7 @@ fn check_supplemental_groups(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     }
 }
 
-impl fmt::Debug for PredicateAdmitHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PredicateAdmitHandler").finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(PredicateAdmitHandler);
 
 #[cfg(test)]
 mod tests {

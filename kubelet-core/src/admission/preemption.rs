@@ -1,6 +1,5 @@
 //! Preemption: frees resources for critical pods (`pkg/kubelet/preemption`).
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -84,12 +83,7 @@ impl AdmissionFailureHandler for CriticalPodAdmissionHandler {
     }
 }
 
-impl fmt::Debug for CriticalPodAdmissionHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CriticalPodAdmissionHandler")
-            .finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(CriticalPodAdmissionHandler);
 
 /// The status of a preempted pod.
 fn preempted(pod: &Pod) -> PodStatusFn {

@@ -1,6 +1,5 @@
 //! Builds a [`Kubelet`].
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -439,10 +438,4 @@ impl KubeletBuilder {
     }
 }
 
-impl fmt::Debug for KubeletBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubeletBuilder")
-            .field("root_dir", &self.root_dir)
-            .finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(KubeletBuilder: root_dir);

@@ -1,6 +1,5 @@
 //! Collects the steps of one pod from the parts of the agent.
 
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -127,8 +126,4 @@ impl Explainer {
     }
 }
 
-impl fmt::Debug for Explainer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Explainer").finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(Explainer);

@@ -4,7 +4,6 @@ mod builder;
 mod collector;
 mod explain;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -158,13 +157,7 @@ async fn join_all<T: 'static>(tasks: &mut JoinSet<T>) {
     while tasks.join_next().await.is_some() {}
 }
 
-impl fmt::Debug for Kubelet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kubelet")
-            .field("gc_policy", &self.gc_policy)
-            .finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(Kubelet: gc_policy);
 
 /// Queries and controls a running [`Kubelet`]. Cheap to clone.
 #[derive(Clone, Debug)]

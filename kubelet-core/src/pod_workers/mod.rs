@@ -10,7 +10,6 @@ mod turns;
 mod update;
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -214,11 +213,7 @@ impl Drop for PodWorkers {
     }
 }
 
-impl fmt::Debug for PodWorkers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodWorkers").finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(PodWorkers);
 
 struct Task {
     uid: PodUid,
@@ -542,8 +537,4 @@ impl PodStateProvider for PodWorkersHandle {
     }
 }
 
-impl fmt::Debug for PodWorkersHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodWorkersHandle").finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(PodWorkersHandle);

@@ -1,6 +1,5 @@
 //! Requests to a pod's worker.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,11 +86,4 @@ pub struct KillPod {
     pub completed: Option<oneshot::Sender<()>>,
 }
 
-impl fmt::Debug for KillPod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KillPod")
-            .field("evict", &self.evict)
-            .field("grace_period", &self.grace_period)
-            .finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(KillPod: evict, grace_period);

@@ -70,13 +70,7 @@ impl Default for ProbeManagerConfig {
     }
 }
 
-impl fmt::Debug for ProbeManagerConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProbeManagerConfig")
-            .field("clock", &self.clock)
-            .finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(ProbeManagerConfig: clock);
 
 impl ProbeManager {
     /// A manager that probes with `prober`, writes `results` and reports to `statuses`. The agent counts as started

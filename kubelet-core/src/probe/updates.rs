@@ -1,6 +1,5 @@
 //! The pods to sync because of their probes.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::PodUid;
@@ -20,8 +19,4 @@ impl ProbeUpdates {
     }
 }
 
-impl fmt::Debug for ProbeUpdates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProbeUpdates").finish_non_exhaustive()
-    }
-}
+crate::impl_debug!(ProbeUpdates);

@@ -1,7 +1,5 @@
 //! A container.
 
-use std::fmt;
-
 use prost::Message;
 use prost::bytes::Bytes;
 
@@ -142,15 +140,7 @@ impl From<v1::Container> for ListedContainer {
     }
 }
 
-impl fmt::Debug for ListedContainer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListedContainer")
-            .field("id", &self.id())
-            .field("name", &self.name())
-            .field("state", &self.state())
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ListedContainer: id(), name(), state());
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,5 @@
 //! A sandbox.
 
-use std::fmt;
-
 use prost::Message;
 use prost::bytes::Bytes;
 
@@ -108,15 +106,7 @@ impl From<v1::PodSandbox> for ListedSandbox {
     }
 }
 
-impl fmt::Debug for ListedSandbox {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListedSandbox")
-            .field("id", &self.id())
-            .field("name", &self.name())
-            .field("state", &self.state())
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ListedSandbox: id(), name(), state());
 
 #[cfg(test)]
 mod tests {

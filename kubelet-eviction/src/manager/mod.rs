@@ -3,7 +3,6 @@
 mod notifiers;
 mod parts;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -297,17 +296,6 @@ impl EvictionManager {
     }
 }
 
-impl fmt::Debug for EvictionManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EvictionManager")
-            .field("config", &self.config)
-            .field("pressure", &self.pressure)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(EvictionManager: config, pressure);
 
-impl fmt::Debug for EvictionParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EvictionParts").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(EvictionParts);

@@ -1,6 +1,5 @@
 //! What the manager needs from other parts of an agent.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,8 +124,4 @@ impl NodePods for KubeletPods {
     }
 }
 
-impl fmt::Debug for KubeletPods {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubeletPods").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(KubeletPods);

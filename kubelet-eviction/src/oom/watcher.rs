@@ -1,6 +1,5 @@
 //! The engine of the OOM watcher.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -110,8 +109,4 @@ impl OomWatcher {
     }
 }
 
-impl fmt::Debug for OomWatcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OomWatcher").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(OomWatcher);

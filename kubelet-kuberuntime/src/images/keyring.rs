@@ -1,7 +1,6 @@
 //! Finds the credentials of registries for an image (`DockerKeyring`).
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,13 +61,7 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials")
-            .field("source", &self.source)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Credentials: source);
 
 /// As Go prints bytes with `%x`.
 pub(super) fn hex(bytes: &[u8]) -> String {

@@ -12,7 +12,6 @@ mod network;
 #[cfg(feature = "probes")]
 mod port;
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -91,11 +90,7 @@ impl Prober for NodeProber {
     }
 }
 
-impl fmt::Debug for NodeProber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeProber").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(NodeProber);
 
 /// A probe without a handler.
 fn missing_handler(target: &ProbeTarget) -> ProbeOutcome {

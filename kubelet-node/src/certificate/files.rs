@@ -1,6 +1,5 @@
 //! [`CertificateFiles`]: a certificate in files that another program keeps fresh.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,15 +105,7 @@ impl CertificateFiles {
     }
 }
 
-impl fmt::Debug for CertificateFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CertificateFiles")
-            .field("handle", &self.handle)
-            .field("certificate", &self.certificate)
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(CertificateFiles: handle, certificate, key);
 
 async fn read(disk: Disk, certificate: &Path, key: &Path) -> Result<Texts> {
     let (certificate, key) = (certificate.to_owned(), key.to_owned());

@@ -1,6 +1,5 @@
 //! [`Key`]: a private key, with what a certificate signing request needs.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA256};
@@ -122,13 +121,7 @@ impl rcgen::SigningKey for Key {
     }
 }
 
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key")
-            .field("scheme", &self.scheme)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Key: scheme);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! [`Certificate`]: a certificate with its private key.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -150,14 +149,7 @@ impl Certificate {
     }
 }
 
-impl fmt::Debug for Certificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Certificate")
-            .field("leaf", &self.leaf)
-            .field("file", &self.file)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Certificate: leaf, file);
 
 fn read_leaf(der: &[u8]) -> std::result::Result<Leaf, String> {
     let (_, certificate) =

@@ -1,6 +1,5 @@
 //! Shutdowns as systemd's logind reports them over D-Bus (`pkg/kubelet/nodeshutdown/systemd`).
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -192,10 +191,4 @@ impl ShutdownSource for Logind {
     }
 }
 
-impl fmt::Debug for Logind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Logind")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Logind: address);

@@ -1,6 +1,5 @@
 //! The manager: delays the shutdown of the host until the pods have ended.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -314,17 +313,6 @@ fn show(last: LastShutdown) {
     metrics::gauge!("kubelet_graceful_shutdown_end_time_seconds").set(seconds(last.end));
 }
 
-impl fmt::Debug for ShutdownManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShutdownManager")
-            .field("periods", &self.periods)
-            .field("state", &self.state)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ShutdownManager: periods, state);
 
-impl fmt::Debug for ShutdownParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShutdownParts").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ShutdownParts);

@@ -1,6 +1,5 @@
 //! The pods of a node that shuts down.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,8 +77,4 @@ impl ShutdownPods for KubeletPods {
     }
 }
 
-impl fmt::Debug for KubeletPods {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KubeletPods").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(KubeletPods);

@@ -1,6 +1,5 @@
 //! Sends the node's status to the API server.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -355,14 +354,7 @@ impl NodeStatusUpdater {
     }
 }
 
-impl fmt::Debug for NodeStatusUpdater {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeStatusUpdater")
-            .field("local", &self.local)
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(NodeStatusUpdater: local, config);
 
 /// The status of the condition `Ready`, if there is one.
 fn ready(node: &Node) -> Option<bool> {

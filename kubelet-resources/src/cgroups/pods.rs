@@ -1,6 +1,5 @@
 //! The cgroups of pods (`podContainerManagerImpl`).
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -164,11 +163,4 @@ impl PodContainerManager for PodCgroups {
     }
 }
 
-impl fmt::Debug for PodCgroups {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodCgroups")
-            .field("settings", &self.settings)
-            .field("cgroups", &self.cgroups)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(PodCgroups: settings, cgroups);

@@ -5,6 +5,6 @@ mod connect;
 mod serve;
 mod status;
 
-pub(crate) use self::connect::{Place, Transport};
+pub(crate) use self::connect::Place;
 pub(crate) use self::serve::{listen, serve};
 pub(crate) use self::status::describe;

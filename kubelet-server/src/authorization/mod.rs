@@ -3,7 +3,6 @@
 mod attributes;
 mod webhook;
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -47,14 +46,7 @@ pub struct Authorization {
     streams: StreamVerb,
 }
 
-impl fmt::Debug for Authorization {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authorization")
-            .field("node_name", &self.node_name)
-            .field("streams", &self.streams)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Authorization: node_name, streams);
 
 /// Why a request is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]

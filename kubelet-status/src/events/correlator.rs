@@ -146,64 +146,46 @@ fn forget_oldest<V>(cache: &mut LruCache<String, V>) {
     }
 }
 
-fn join(parts: &[Option<&String>]) -> String {
+/// What an event is about, and of which type, with `part` of the object and `more`.
+fn key(event: &ApiEvent, part: &[Option<&String>], more: &[Option<&String>]) -> String {
+    let (about, source) = (&event.involved_object, event.source.as_ref());
+    let named = [
+        source.and_then(|source| source.component.as_ref()),
+        source.and_then(|source| source.host.as_ref()),
+        about.kind.as_ref(),
+        about.namespace.as_ref(),
+        about.name.as_ref(),
+    ];
+    let identified = [
+        about.uid.as_ref(),
+        about.api_version.as_ref(),
+        event.type_.as_ref(),
+    ];
+    let parts = [&named[..], part, &identified, more].concat();
     // A separator that cannot be part of a name or message, so that `ab, c` differs from `a, bc`.
-    parts
-        .iter()
-        .map(|part| part.map_or("", String::as_str))
-        .collect::<Vec<_>>()
-        .join("\0")
+    let texts = parts.into_iter().map(|part| part.map_or("", String::as_str));
+    texts.collect::<Vec<_>>().join("\0")
 }
 
 /// Identifies one event (`getEventKey`).
 fn event_key(event: &ApiEvent) -> String {
-    let (about, source) = (&event.involved_object, event.source.as_ref());
-    join(&[
-        source.and_then(|source| source.component.as_ref()),
-        source.and_then(|source| source.host.as_ref()),
-        about.kind.as_ref(),
-        about.namespace.as_ref(),
-        about.name.as_ref(),
-        about.field_path.as_ref(),
-        about.uid.as_ref(),
-        about.api_version.as_ref(),
-        event.type_.as_ref(),
-        event.reason.as_ref(),
-        event.message.as_ref(),
-    ])
+    let part = event.involved_object.field_path.as_ref();
+    key(event, &[part], &[event.reason.as_ref(), event.message.as_ref()])
 }
 
 /// The same without the message and the part of the object (`EventAggregatorByReasonFunc`).
 fn similar_key(event: &ApiEvent) -> String {
-    let (about, source) = (&event.involved_object, event.source.as_ref());
-    join(&[
-        source.and_then(|source| source.component.as_ref()),
-        source.and_then(|source| source.host.as_ref()),
-        about.kind.as_ref(),
-        about.namespace.as_ref(),
-        about.name.as_ref(),
-        about.uid.as_ref(),
-        about.api_version.as_ref(),
-        event.type_.as_ref(),
-        event.reason.as_ref(),
-        event.reporting_component.as_ref(),
-        event.reporting_instance.as_ref(),
-    ])
+    let (component, instance) = (&event.reporting_component, &event.reporting_instance);
+    key(
+        event,
+        &[],
+        &[event.reason.as_ref(), component.as_ref(), instance.as_ref()],
+    )
 }
 
 /// Identifies the type and the object (`getSpamKey`).
 fn spam_key(event: &ApiEvent) -> String {
-    let (about, source) = (&event.involved_object, event.source.as_ref());
-    join(&[
-        source.and_then(|source| source.component.as_ref()),
-        source.and_then(|source| source.host.as_ref()),
-        about.kind.as_ref(),
-        about.namespace.as_ref(),
-        about.name.as_ref(),
-        about.uid.as_ref(),
-        about.api_version.as_ref(),
-        event.type_.as_ref(),
-    ])
+    key(event, &[], &[])
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ mod slot;
 mod tar;
 mod tools;
 
-use std::fmt;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -354,13 +353,7 @@ impl Drop for Containerd {
     }
 }
 
-impl fmt::Debug for Containerd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Containerd")
-            .field("endpoint", &self.endpoint())
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Containerd: endpoint());
 
 /// The process of a container, as `ctr tasks list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -98,39 +98,29 @@ impl Routes for Services {
 #[derive(Clone)]
 struct Service(MemoryDra);
 
-#[async_trait]
-impl v1_server::DraPlugin for Service {
-    async fn node_prepare_resources(
-        &self,
-        request: Request<NodePrepareResourcesRequest>,
-    ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
-        self.0.prepare(request.into_inner()).await.map(Response::new)
-    }
+/// The versions have the same messages.
+macro_rules! serves {
+    ($($server:ident)+) => { $(
+        #[async_trait]
+        impl $server::DraPlugin for Service {
+            async fn node_prepare_resources(
+                &self,
+                request: Request<NodePrepareResourcesRequest>,
+            ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
+                self.0.prepare(request.into_inner()).await.map(Response::new)
+            }
 
-    async fn node_unprepare_resources(
-        &self,
-        request: Request<NodeUnprepareResourcesRequest>,
-    ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
-        self.0.unprepare(request.into_inner()).await.map(Response::new)
-    }
+            async fn node_unprepare_resources(
+                &self,
+                request: Request<NodeUnprepareResourcesRequest>,
+            ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
+                self.0.unprepare(request.into_inner()).await.map(Response::new)
+            }
+        }
+    )+ };
 }
 
-#[async_trait]
-impl v1beta1_server::DraPlugin for Service {
-    async fn node_prepare_resources(
-        &self,
-        request: Request<NodePrepareResourcesRequest>,
-    ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
-        self.0.prepare(request.into_inner()).await.map(Response::new)
-    }
-
-    async fn node_unprepare_resources(
-        &self,
-        request: Request<NodeUnprepareResourcesRequest>,
-    ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
-        self.0.unprepare(request.into_inner()).await.map(Response::new)
-    }
-}
+serves!(v1_server v1beta1_server);
 
 #[async_trait]
 impl DraResourceHealth for Service {

@@ -1,7 +1,6 @@
 //! Scripts of commands in containers.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,10 +116,4 @@ impl ExecScript {
     }
 }
 
-impl fmt::Debug for ExecScript {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExecScript")
-            .field("replies", &self.replies)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ExecScript: replies);

@@ -434,8 +434,4 @@ impl fmt::Debug for Faults {
     }
 }
 
-impl<K> fmt::Debug for Fault<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fault").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Fault<K>);

@@ -29,7 +29,6 @@ mod streams;
 mod termination_message;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -440,10 +439,4 @@ impl MemoryCri {
     }
 }
 
-impl fmt::Debug for MemoryCri {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryCri")
-            .field("running", &self.running())
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(MemoryCri: running());

@@ -3,7 +3,6 @@
 mod state;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -315,10 +314,4 @@ impl Events for MemoryRuntime {
     }
 }
 
-impl fmt::Debug for MemoryRuntime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryRuntime")
-            .field("containers", &self.containers())
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(MemoryRuntime: containers());

@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use kube_client::Client;
 use kube_client::api::{
     Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
 };
-use kube_client::{Client, Error as ClientError};
 use kubelet_core::Jitter;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -21,10 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::node_info::CsiNodeObjects;
 use super::objects::CsiObjects;
+use crate::api_server_volume_objects::{DEADLINE, within};
 use crate::{Error, Result};
 
-/// How long an answer is waited for.
-const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a watch lasts: between this and twice this (`defaultMinWatchTimeout` of client-go).
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// A watch without events that is shorter than this is one that failed.
@@ -146,18 +145,6 @@ impl ApiServerCsiObjects {
 
     fn csi_nodes(&self) -> Api<CSINode> {
         Api::all(self.client.clone())
-    }
-}
-
-/// The result of a request, with the message of the API server as the error.
-async fn within<T>(request: impl Future<Output = Result<T, ClientError>>) -> Result<T> {
-    match timeout(DEADLINE, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(ClientError::Api(status))) => Err(Error::failed(status.message.clone())),
-        Ok(Err(error)) => Err(Error::failed(error.to_string())),
-        Err(_) => Err(Error::failed(format!(
-            "no answer from the API server after {DEADLINE:?}"
-        ))),
     }
 }
 

@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::time::Duration;
 
+use kubelet_plugins::Transport;
 use kubelet_plugins::grpc_go::code_name;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Response, Status};
 
 use super::status::CallError;
-use super::transport::{Place, Transport};
+use super::transport::Place;
 use super::v1::grpc_client::node_client::NodeClient;
 use super::v1::node_service_capability::{self, rpc};
 use super::v1::{

@@ -1,42 +1,14 @@
 //! How a driver is reached: at its socket, or in this process.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::task::{Context, Poll};
 
-use futures::future::BoxFuture;
-use hyper_util::rt::TokioIo;
+use kubelet_plugins::Transport;
 use kubelet_plugins::grpc_go::system_error;
 use tokio::net::UnixStream;
 use tonic::Code;
-use tonic::body::Body;
-use tonic::codegen::{StdError, http};
-use tonic::transport::Endpoint;
-use tower::util::BoxCloneSyncService;
-use tower::{Service, ServiceExt};
 
 use super::status::CallError;
-
-type Boxed = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, StdError>;
-
-/// Sends calls to a driver.
-#[derive(Clone)]
-pub(crate) struct Transport(Boxed);
-
-impl Service<http::Request<Body>> for Transport {
-    type Response = http::Response<Body>;
-    type Error = StdError;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        self.0.call(request)
-    }
-}
 
 /// Where a driver is.
 #[derive(Clone)]
@@ -47,9 +19,7 @@ pub(crate) enum Place {
 
 impl Place {
     pub(crate) fn in_process(node: impl super::v1::node_server::Node) -> Self {
-        let server = super::v1::node_server::NodeServer::new(node);
-        let server = ServiceExt::<http::Request<Body>>::map_err(server, |never| match never {});
-        Self::InProcess(Transport(BoxCloneSyncService::new(server)))
+        Self::InProcess(Transport::new(super::v1::node_server::NodeServer::new(node)))
     }
 
     pub(crate) fn is_socket(&self, path: &Path) -> bool {
@@ -88,15 +58,6 @@ async fn dial(path: &Path) -> Result<Transport, CallError> {
             ),
         )
     })?;
-    let mut once = Some(stream);
-    let connector = tower::service_fn(move |_| {
-        let stream = once.take().map(TokioIo::new);
-        std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
-    });
-    let endpoint = Endpoint::from_static("http://localhost");
-    let channel = endpoint.connect_with_connector(connector).await;
-    let channel =
-        channel.map_err(|error| CallError::new(Code::Unavailable, format!("connection error: {error}")))?;
-    let channel = channel.map_err(StdError::from);
-    Ok(Transport(BoxCloneSyncService::new(channel)))
+    let transport = Transport::over(stream).await;
+    transport.map_err(|error| CallError::new(Code::Unavailable, format!("connection error: {error}")))
 }

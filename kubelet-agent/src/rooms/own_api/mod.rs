@@ -3,7 +3,6 @@
 mod private;
 mod serve;
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -64,14 +63,7 @@ impl OwnApiServer {
     }
 }
 
-impl fmt::Debug for OwnApiServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnApiServer")
-            .field("address", &self.address)
-            .field("kubeconfig", &self.kubeconfig)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(OwnApiServer: address, kubeconfig);
 
 /// What the builder gathers for the API server.
 #[derive(Default)]

@@ -1,9 +1,11 @@
 //! Folders and files that only the user of the agent may use: they have keys and secrets.
 
-use std::fs::{DirBuilder, Metadata, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{DirBuilder, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
+
+use kubelet_core::files::Replace;
 
 use crate::error::{Error, Result};
 
@@ -51,16 +53,11 @@ pub(super) fn file(path: &Path) -> Result<()> {
 
 /// Replaces a file by one that only this user can read.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("new");
-    // What a killed agent left.
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    let mut file = options.create_new(true).write(true).mode(0o600).open(&new)?;
-    file.write_all(text.as_bytes())?;
-    std::fs::rename(new, path)
+    let private = Replace {
+        private: true,
+        durable: false,
+    };
+    private.write(path, &path.with_extension("new"), text.as_bytes())
 }
 
 fn is_own(path: &Path, metadata: &Metadata) -> Result<()> {

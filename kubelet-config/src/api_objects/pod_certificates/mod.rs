@@ -5,7 +5,6 @@ mod source;
 mod state;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -326,21 +325,8 @@ fn failed(message: String) -> Error {
     Error::Certificates { message }
 }
 
-impl fmt::Debug for PodCertificateManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodCertificateManager").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(PodCertificateManager);
 
-impl fmt::Debug for PodCertificateManagerBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodCertificateManagerBuilder")
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(PodCertificateManagerBuilder);
 
-impl fmt::Debug for ApiServerPodCertificates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServerPodCertificates").finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(ApiServerPodCertificates);

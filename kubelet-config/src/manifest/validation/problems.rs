@@ -2,33 +2,7 @@
 
 use std::fmt;
 
-/// The path of a field, e.g. `spec.containers[0].name`.
-#[derive(Clone, Debug)]
-pub(super) struct Field(String);
-
-impl Field {
-    pub(super) fn root(name: &str) -> Self {
-        Self(name.into())
-    }
-
-    pub(super) fn child(&self, name: &str) -> Self {
-        Self(format!("{self}.{name}"))
-    }
-
-    pub(super) fn index(&self, index: usize) -> Self {
-        Self(format!("{self}[{index}]"))
-    }
-
-    pub(super) fn key(&self, key: &str) -> Self {
-        Self(format!("{self}[{key}]"))
-    }
-}
-
-impl fmt::Display for Field {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+pub(super) use kubelet_core::FieldPath as Field;
 
 /// The problems of a pod. Values are shown as they are written: strings in quotes, numbers without.
 #[derive(Debug, Default)]

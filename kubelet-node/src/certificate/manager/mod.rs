@@ -4,7 +4,6 @@ mod builder;
 mod handle;
 mod rotation;
 
-use std::fmt;
 use std::time::Duration;
 
 use kube_client::Client;
@@ -124,14 +123,7 @@ impl CertificateManager {
     }
 }
 
-impl fmt::Debug for CertificateManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CertificateManager")
-            .field("handle", &self.handle)
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(CertificateManager: handle, settings);
 
 /// Reports the remaining lifetime; returns when a new certificate can no longer be expected.
 async fn look_after(handle: &CertificateHandle, signer: Signer, exit_after: Option<Duration>) -> Error {

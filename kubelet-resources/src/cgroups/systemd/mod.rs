@@ -2,7 +2,6 @@
 
 mod properties;
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -260,13 +259,7 @@ fn number(version: &str) -> u32 {
     digits[..end].parse().unwrap_or_default()
 }
 
-impl fmt::Debug for Systemd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Systemd")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
+kubelet_core::impl_debug!(Systemd: address);
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use kubelet_core::PodUid;
+use kubelet_plugins::Transport;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
@@ -14,7 +15,7 @@ use crate::devices::Device;
 use crate::devices::v1beta1::device_plugin_client::DevicePluginClient;
 use crate::devices::v1beta1::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use crate::devices::v1beta1::{self, Empty, ListAndWatchResponse};
-use crate::grpc::{Place, Transport, describe};
+use crate::grpc::{Place, describe};
 
 /// What a plugin reports of a device that can be used (`pluginapi.Healthy`).
 const HEALTHY: &str = "Healthy";
@@ -30,7 +31,7 @@ impl DeviceManagerHandle {
     ///
     /// May be dropped; the plugin is then not registered.
     pub async fn connect_in_process(&self, resource: &str, plugin: impl DevicePlugin) -> Result<(), String> {
-        let place = Place::in_process(DevicePluginServer::new(plugin));
+        let place = Place::InProcess(Transport::new(DevicePluginServer::new(plugin)));
         self.connect(resource, &place).await
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kubelet_plugins::Transport;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
@@ -16,7 +17,7 @@ use crate::devices::v1beta1::{
     ContainerPreferredAllocationRequest, DevicePluginOptions, PreStartContainerRequest,
     PreferredAllocationRequest,
 };
-use crate::grpc::{Transport, describe};
+use crate::grpc::describe;
 
 /// How long a plugin may take before the start of a container (`KubeletPreStartContainerRPCTimeoutInSecs`).
 const PRE_START_TIMEOUT: Duration = Duration::from_secs(30);

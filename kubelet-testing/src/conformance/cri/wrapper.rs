@@ -28,126 +28,49 @@ impl Wrapper {
     }
 }
 
-#[async_trait]
-impl RuntimeService for Wrapper {
-    async fn version(&self, request: v1::VersionRequest) -> Result<v1::VersionResponse> {
-        self.call("Version", self.runtime.version(request)).await
-    }
+/// Implements the service with the methods in the braces, and one for each row, which passes the call on.
+macro_rules! wrapper {
+    ({ $($other:tt)* } $($method:ident $call:ident($request:ident) -> $answer:ty;)*) => {
+        #[async_trait]
+        impl RuntimeService for Wrapper {
+            $($other)*
 
-    async fn run_pod_sandbox(&self, request: v1::RunPodSandboxRequest) -> Result<v1::RunPodSandboxResponse> {
-        self.call("RunPodSandbox", self.runtime.run_pod_sandbox(request))
-            .await
-    }
+            $(async fn $method(&self, request: v1::$request) -> Result<$answer> {
+                self.call(stringify!($call), self.runtime.$method(request)).await
+            })*
+        }
+    };
+}
 
-    async fn stop_pod_sandbox(
-        &self,
-        request: v1::StopPodSandboxRequest,
-    ) -> Result<v1::StopPodSandboxResponse> {
-        self.call("StopPodSandbox", self.runtime.stop_pod_sandbox(request))
-            .await
-    }
+wrapper! {
+    {
+        async fn list_pod_sandbox(&self, request: v1::ListPodSandboxRequest) -> Result<v1::ListPodSandboxResponse> {
+            let list = self.runtime.list_pod_sandbox(request);
+            let mut answer = self.call("ListPodSandbox", list).await?;
+            answer.items = self.faults.list_of_sandboxes(answer.items);
+            Ok(answer)
+        }
 
-    async fn remove_pod_sandbox(
-        &self,
-        request: v1::RemovePodSandboxRequest,
-    ) -> Result<v1::RemovePodSandboxResponse> {
-        self.call("RemovePodSandbox", self.runtime.remove_pod_sandbox(request))
-            .await
+        async fn list_containers(&self, request: v1::ListContainersRequest) -> Result<v1::ListContainersResponse> {
+            let list = self.runtime.list_containers(request);
+            let mut answer = self.call("ListContainers", list).await?;
+            answer.containers = self.faults.list(answer.containers);
+            Ok(answer)
+        }
     }
-
-    async fn pod_sandbox_status(
-        &self,
-        request: v1::PodSandboxStatusRequest,
-    ) -> Result<v1::PodSandboxStatusResponse> {
-        self.call("PodSandboxStatus", self.runtime.pod_sandbox_status(request))
-            .await
-    }
-
-    async fn list_pod_sandbox(
-        &self,
-        request: v1::ListPodSandboxRequest,
-    ) -> Result<v1::ListPodSandboxResponse> {
-        let mut answer = self
-            .call("ListPodSandbox", self.runtime.list_pod_sandbox(request))
-            .await?;
-        answer.items = self.faults.list_of_sandboxes(answer.items);
-        Ok(answer)
-    }
-
-    async fn create_container(
-        &self,
-        request: v1::CreateContainerRequest,
-    ) -> Result<v1::CreateContainerResponse> {
-        self.call("CreateContainer", self.runtime.create_container(request))
-            .await
-    }
-
-    async fn start_container(
-        &self,
-        request: v1::StartContainerRequest,
-    ) -> Result<v1::StartContainerResponse> {
-        self.call("StartContainer", self.runtime.start_container(request))
-            .await
-    }
-
-    async fn stop_container(&self, request: v1::StopContainerRequest) -> Result<v1::StopContainerResponse> {
-        self.call("StopContainer", self.runtime.stop_container(request))
-            .await
-    }
-
-    async fn remove_container(
-        &self,
-        request: v1::RemoveContainerRequest,
-    ) -> Result<v1::RemoveContainerResponse> {
-        self.call("RemoveContainer", self.runtime.remove_container(request))
-            .await
-    }
-
-    async fn list_containers(
-        &self,
-        request: v1::ListContainersRequest,
-    ) -> Result<v1::ListContainersResponse> {
-        let mut answer = self
-            .call("ListContainers", self.runtime.list_containers(request))
-            .await?;
-        answer.containers = self.faults.list(answer.containers);
-        Ok(answer)
-    }
-
-    async fn container_status(
-        &self,
-        request: v1::ContainerStatusRequest,
-    ) -> Result<v1::ContainerStatusResponse> {
-        self.call("ContainerStatus", self.runtime.container_status(request))
-            .await
-    }
-
-    async fn status(&self, request: v1::StatusRequest) -> Result<v1::StatusResponse> {
-        self.call("Status", self.runtime.status(request)).await
-    }
-
-    async fn exec_sync(&self, request: v1::ExecSyncRequest) -> Result<v1::ExecSyncResponse> {
-        self.call("ExecSync", self.runtime.exec_sync(request)).await
-    }
-
-    async fn update_runtime_config(
-        &self,
-        request: v1::UpdateRuntimeConfigRequest,
-    ) -> Result<v1::UpdateRuntimeConfigResponse> {
-        self.call("UpdateRuntimeConfig", self.runtime.update_runtime_config(request))
-            .await
-    }
-
-    async fn get_container_events(
-        &self,
-        request: v1::GetEventsRequest,
-    ) -> Result<BoxStream<'static, Result<v1::ContainerEventResponse>>> {
-        self.call("GetContainerEvents", self.runtime.get_container_events(request))
-            .await
-    }
-
-    async fn runtime_config(&self, request: v1::RuntimeConfigRequest) -> Result<v1::RuntimeConfigResponse> {
-        self.call("RuntimeConfig", self.runtime.runtime_config(request))
-            .await
-    }
+    version Version(VersionRequest) -> v1::VersionResponse;
+    run_pod_sandbox RunPodSandbox(RunPodSandboxRequest) -> v1::RunPodSandboxResponse;
+    stop_pod_sandbox StopPodSandbox(StopPodSandboxRequest) -> v1::StopPodSandboxResponse;
+    remove_pod_sandbox RemovePodSandbox(RemovePodSandboxRequest) -> v1::RemovePodSandboxResponse;
+    pod_sandbox_status PodSandboxStatus(PodSandboxStatusRequest) -> v1::PodSandboxStatusResponse;
+    create_container CreateContainer(CreateContainerRequest) -> v1::CreateContainerResponse;
+    start_container StartContainer(StartContainerRequest) -> v1::StartContainerResponse;
+    stop_container StopContainer(StopContainerRequest) -> v1::StopContainerResponse;
+    remove_container RemoveContainer(RemoveContainerRequest) -> v1::RemoveContainerResponse;
+    container_status ContainerStatus(ContainerStatusRequest) -> v1::ContainerStatusResponse;
+    status Status(StatusRequest) -> v1::StatusResponse;
+    exec_sync ExecSync(ExecSyncRequest) -> v1::ExecSyncResponse;
+    update_runtime_config UpdateRuntimeConfig(UpdateRuntimeConfigRequest) -> v1::UpdateRuntimeConfigResponse;
+    get_container_events GetContainerEvents(GetEventsRequest) -> BoxStream<'static, Result<v1::ContainerEventResponse>>;
+    runtime_config RuntimeConfig(RuntimeConfigRequest) -> v1::RuntimeConfigResponse;
 }
