@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures};
 use kubelet_core::{
-    EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodCache,
+    EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodAdmitHandler, PodCache,
     PodStatusManager as _, PodStatusReporter, PodWorkersConfig, ProbeResultCache, Prober, ResourceUpdates,
     RootDir,
 };
