@@ -185,23 +185,38 @@ async fn rounds(containerd: Containerd, rounds: impl Iterator<Item = usize>) {
     let logs = std::fs::read_dir(manager.dir.path().join("logs")).unwrap();
     let logs: Vec<_> = logs.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(logs, ["default_bystander_bystander"]);
-    let one_pod = async || (shims_in_use(&folder) == 1).then_some(());
-    until("no process but the bystander's is left", one_pod).await;
+    let mut left = Vec::new();
+    let one_pod = async {
+        loop {
+            left = processes_of_pods(&folder);
+            if left.iter().map(|(shim, _)| shim).collect::<HashSet<_>>().len() == 1 {
+                break;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let waited = timeout(GUARD, one_pod).await;
+    assert!(waited.is_ok(), "more than the bystander is left: {left:#?}");
     let status = manager.status(&bystander).await.unwrap();
     let main = status.container("main").unwrap();
     assert_eq!((main.restart_count, status.containers.len(), status.sandboxes.len()), (0, 1, 1));
     manager.kill(&bystander).await;
 }
 
-/// The number of shims with a process of a pod. If containerd is killed while it removes a task, the shim may stay.
+/// The processes of pods, each with its shim. If containerd is killed while it removes a task, the shim may stay.
 /// It holds nothing and is in no list, so CRI cannot end it.
-fn shims_in_use(folder: &Path) -> usize {
+fn processes_of_pods(folder: &Path) -> Vec<(u32, String)> {
+    let shims: HashSet<u32> = shims_of(folder).into_iter().map(|(pid, _)| pid).collect();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let stats = processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
     // `pid (name) state parent …`
-    let parents: HashSet<u32> =
-        stats.filter_map(|stat| stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()).collect();
-    shims_of(folder).iter().filter(|(pid, _)| parents.contains(pid)).count()
+    let of_shim = |stat: String| {
+        let (state, parent) = stat.rsplit_once(')')?.1.trim_start().split_once(' ')?;
+        let parent = parent.split_whitespace().next()?.parse().ok()?;
+        // What has ended, and was only not waited for, holds nothing.
+        (state != "Z" && shims.contains(&parent)).then_some((parent, stat))
+    };
+    stats.filter_map(of_shim).collect()
 }
 
 async fn tasks(containerd: &Containerd) -> Vec<Task> {
