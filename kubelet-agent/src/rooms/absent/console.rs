@@ -13,7 +13,7 @@ use crate::rooms::events::Recorders;
 use crate::tasks::Tasks;
 
 #[derive(Default)]
-pub(crate) struct Parts;
+pub(crate) struct Parts {}
 
 pub(crate) fn check(_: &Parts, _: bool, _: &mut Problems) {}
 

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 #[derive(Default)]
-pub(crate) struct Parts;
+pub(crate) struct Parts {}
 
 impl Parts {
     pub(crate) fn set_verbosity(&self) -> Option<SetVerbosity> {
