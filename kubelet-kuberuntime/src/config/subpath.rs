@@ -8,24 +8,28 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use kubelet_core::VolumeLease;
+
 use super::mounts::SubPath;
 
 /// Returns the path that the runtime mounts for `sub_path` of `volume`. Missing folders are created with the mode of
 /// the volume; the runtime would create them with another mode.
 ///
-/// It is the sub-path's mount point. If this process may not mount, it is the path in the volume itself. Then another
+/// `volume` is canonical, and locked by the lease: it holds what the sub-path leads to, so that the runtime still finds it.
+///
+/// The path is the sub-path's mount point. If this process may not mount, it is the path in the volume itself. Then another
 /// container with the same volume could still replace it before the runtime mounts it.
 ///
 /// # Errors
 ///
 /// The path leads out of the volume, a part of it was replaced meanwhile, or an error of the file system.
-pub(super) fn prepare(volume: &Path, sub_path: &SubPath) -> io::Result<PathBuf> {
-    let volume = volume.canonicalize()?;
-    let place = resolve(&volume, &sub_path.path)?;
+pub(super) fn prepare(volume: &Path, sub_path: &SubPath, lease: &VolumeLease) -> io::Result<PathBuf> {
+    let place = resolve(volume, &sub_path.path)?;
+    lease.hold(&place);
     let Some(target) = &sub_path.mount_point else {
         return Ok(place);
     };
-    if held::mount(&volume, &place, target)? {
+    if held::mount(volume, &place, target)? {
         return Ok(target.clone());
     }
     tracing::warn!(
@@ -262,7 +266,7 @@ mod tests {
             container: "c".to_owned(),
             mount_point,
         };
-        prepare(volume, &sub_path)
+        prepare(&volume.canonicalize()?, &sub_path, &VolumeLease::default())
     }
 
     fn place(volume: &Path, sub_path: &str) -> io::Result<PathBuf> {

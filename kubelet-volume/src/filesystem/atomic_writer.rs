@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
-use kubelet_core::files;
+use kubelet_core::{LockedVolume, VolumeLeases, files};
 
 use super::remove_all::remove_all;
 
@@ -39,13 +39,26 @@ pub(crate) fn is_written(folder: &Path) -> bool {
 /// Makes `payload` the content of the volume in `folder`, atomically for readers. Each top-level name is a link into
 /// `..data`, which is a link to a timestamped folder that is replaced as a whole (`AtomicWriter.Write`). Nothing is
 /// written if nothing changed. `finish` is called on the new files before they become visible.
+///
+/// The files are visible at once. Those that they replace are kept while a lease holds one of them.
 pub(crate) fn write(
+    leases: &VolumeLeases,
     folder: &Path,
     payload: &Payload,
     now: Timestamp,
     finish: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     let payload = &cleaned(payload)?;
+    leases.locked(folder, |volume| write_locked(volume, payload, now, finish))?
+}
+
+fn write_locked(
+    volume: &LockedVolume<'_>,
+    payload: &Payload,
+    now: Timestamp,
+    finish: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = volume.path();
     let old = match fs::read_link(folder.join(DATA)) {
         Ok(old) => Some(folder.join(old)),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -62,7 +75,8 @@ pub(crate) fn write(
     for gone in surplus {
         files::remove(&folder.join(gone))?;
     }
-    if is_current { Ok(()) } else { remove_old(folder) }
+    // Also if nothing changed: an agent that was killed may have left some.
+    remove_old(volume)
 }
 
 /// The payload with the shortest form of each path (`validatePayload`).
@@ -209,14 +223,25 @@ fn link_all(folder: &Path, payload: &Payload) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the timestamped folders that are not current: the last one, and those of an agent that was killed.
-fn remove_old(folder: &Path) -> io::Result<()> {
+/// Removes the files that [`write`] has kept, as far as no lease holds them any more. Nothing, if the volume is gone.
+pub(crate) fn remove_superseded(leases: &VolumeLeases, folder: &Path) -> io::Result<()> {
+    let removed = leases.locked(folder, remove_old);
+    match removed.flatten() {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Removes the timestamped folders that are not current: the last one, and those of an agent that was killed. One that a
+/// lease holds stays.
+fn remove_old(volume: &LockedVolume<'_>) -> io::Result<()> {
+    let folder = volume.path();
     let current = fs::read_link(folder.join(DATA))?;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
         let is_timestamped = name.as_encoded_bytes().starts_with(b"..") && entry.file_type()?.is_dir();
-        if is_timestamped && name != current.as_os_str() {
+        if is_timestamped && name != current.as_os_str() && !volume.is_held(&entry.path()) {
             remove_all(&entry.path())?;
         }
     }
@@ -226,6 +251,16 @@ fn remove_old(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Without any lease.
+    fn write(
+        folder: &Path,
+        payload: &Payload,
+        now: Timestamp,
+        finish: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        super::write(&VolumeLeases::default(), folder, payload, now, finish)
+    }
 
     fn payload(files: &[(&str, &str)]) -> Payload {
         let file = |text: &str| ProjectedFile {
