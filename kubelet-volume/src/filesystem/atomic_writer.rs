@@ -250,6 +250,12 @@ fn remove_old(volume: &LockedVolume<'_>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::FutureExt as _;
+    use kubelet_core::{PodUid, VolumeLease};
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Without any lease.
@@ -373,6 +379,195 @@ mod tests {
         write(folder, &payload(&[("a", "2"), ("a/b", "2")]), now, || Ok(())).unwrap_err();
         assert_eq!(names(folder), before);
         assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "1");
+    }
+
+    /// What the simulated agent does.
+    #[derive(Clone, Debug)]
+    enum Do {
+        /// Writes the next version, of these keys.
+        Write(usize),
+        /// Prepares a container with these keys.
+        Prepare(usize),
+        /// One of the starts ends.
+        End(usize),
+        /// What was noted as superseded is removed.
+        Remove,
+        /// The agent dies, and with it all leases. The next one sets the volume up.
+        Die,
+    }
+
+    const KEYS: [&[&str]; 3] = [&["a", "b"], &["a", "b", "deep/c"], &["b"]];
+
+    fn any_do() -> impl Strategy<Value = Do> {
+        prop_oneof![
+            4 => (0..KEYS.len()).prop_map(Do::Write),
+            3 => (0..KEYS.len()).prop_map(Do::Prepare),
+            2 => any::<usize>().prop_map(Do::End),
+            2 => Just(Do::Remove),
+            1 => Just(Do::Die),
+        ]
+    }
+
+    /// A container that starts.
+    struct Starting {
+        lease: VolumeLease,
+        version: String,
+        places: Vec<PathBuf>,
+    }
+
+    impl Starting {
+        /// Finds its files as the runtime manager does.
+        fn prepare(leases: &VolumeLeases, folder: &Path, keys: &[&str]) -> Option<Self> {
+            let lease = leases.lease(&PodUid::new("pod"));
+            let found = lease.locked(folder, |volume| {
+                let places = keys.iter().map(|key| volume.path().join(key).canonicalize());
+                let places: Vec<PathBuf> = places.collect::<io::Result<_>>().ok()?;
+                places.iter().for_each(|place| lease.hold(place));
+                let version = fs::read_to_string(&places[0]).unwrap();
+                Some((places, version))
+            });
+            let (places, version) = found.unwrap()?;
+            Some(Self {
+                lease,
+                version,
+                places,
+            })
+        }
+
+        /// It still finds all its files, and they are of one version.
+        fn check(&self) {
+            for place in &self.places {
+                assert_eq!(
+                    fs::read_to_string(place).unwrap(),
+                    self.version,
+                    "{}",
+                    place.display()
+                );
+            }
+        }
+    }
+
+    /// The timestamped folders.
+    fn versions(folder: &Path) -> usize {
+        let is_version = |name: &String| name.starts_with("..") && name != DATA;
+        names(folder).into_iter().filter(is_version).count()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+        /// Whatever the order: new files are visible at once, who starts keeps one version of all its files, no more
+        /// versions are kept than starts hold, and one is left at the end.
+        #[test]
+        fn who_starts_keeps_one_version_and_at_the_end_one_is_left(steps in proptest::collection::vec(any_do(), 1..40)) {
+            let root = tempfile::tempdir().unwrap();
+            let folder = root.path();
+            let (mut leases, mut starting) = (VolumeLeases::default(), Vec::<Starting>::new());
+            // The clock stands still, so names are used again.
+            let now = Timestamp::UNIX_EPOCH;
+            let write = |leases: &VolumeLeases, version: usize, keys: usize| {
+                let text = version.to_string();
+                let files: Vec<(&str, &str)> = KEYS[keys].iter().map(|key| (*key, text.as_str())).collect();
+                super::write(leases, folder, &payload(&files), now, || Ok(())).unwrap();
+                for key in KEYS[keys] {
+                    assert_eq!(fs::read_to_string(folder.join(key)).unwrap(), text);
+                }
+            };
+            let (mut version, mut keys) = (0, 0);
+            write(&leases, version, keys);
+            for step in steps {
+                match step {
+                    Do::Write(of) => {
+                        (version, keys) = (version + 1, of);
+                        write(&leases, version, keys);
+                    }
+                    Do::Prepare(of) => starting.extend(Starting::prepare(&leases, folder, KEYS[of])),
+                    Do::End(which) if !starting.is_empty() => {
+                        starting.swap_remove(which % starting.len());
+                    }
+                    Do::End(_) => {}
+                    Do::Remove => {
+                        if let Some(freed) = leases.freed().now_or_never() {
+                            freed.iter().for_each(|volume| remove_superseded(&leases, volume).unwrap());
+                        }
+                        let held: BTreeSet<&str> = starting.iter().map(|one| one.version.as_str()).collect();
+                        prop_assert!(versions(folder) <= held.len() + 1, "{:?}", names(folder));
+                    }
+                    Do::Die => {
+                        starting.clear();
+                        leases = VolumeLeases::default();
+                        write(&leases, version, keys);
+                        prop_assert_eq!(versions(folder), 1);
+                    }
+                }
+                starting.iter().for_each(Starting::check);
+            }
+            starting.clear();
+            if let Some(freed) = leases.freed().now_or_never() {
+                freed.iter().for_each(|volume| remove_superseded(&leases, volume).unwrap());
+            }
+            prop_assert_eq!(versions(folder), 1);
+            prop_assert_eq!(fs::read_to_string(folder.join("b")).unwrap(), version.to_string());
+        }
+    }
+
+    #[test]
+    fn threads_that_start_containers_and_write_do_not_disturb_each_other() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, leases) = (root.path(), VolumeLeases::default());
+        let stop = AtomicBool::new(false);
+        let put = |number: u32| {
+            let (text, keys) = (number.to_string(), KEYS[usize::try_from(number).unwrap() % 2]);
+            let files: Vec<(&str, &str)> = keys.iter().map(|key| (*key, text.as_str())).collect();
+            let now = Timestamp::from_second(number.into()).unwrap();
+            super::write(&leases, folder, &payload(&files), now, || Ok(())).unwrap();
+        };
+        put(0);
+        std::thread::scope(|scope| {
+            let starters: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut versions = BTreeSet::new();
+                        while !stop.load(Ordering::Relaxed) {
+                            let starting = Starting::prepare(&leases, folder, KEYS[0]).unwrap();
+                            (0..20).for_each(|_| starting.check());
+                            versions.insert(starting.version);
+                        }
+                        versions.len()
+                    })
+                })
+                .collect();
+            for number in 1..=300 {
+                put(number);
+                if let Some(freed) = leases.freed().now_or_never() {
+                    freed
+                        .iter()
+                        .for_each(|volume| remove_superseded(&leases, volume).unwrap());
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(starters.into_iter().all(|starter| starter.join().unwrap() > 0));
+        });
+        if let Some(freed) = leases.freed().now_or_never() {
+            freed
+                .iter()
+                .for_each(|volume| remove_superseded(&leases, volume).unwrap());
+        }
+        assert_eq!(versions(folder), 1);
+    }
+
+    #[test]
+    fn a_volume_that_is_gone_has_nothing_to_remove() {
+        let root = tempfile::tempdir().unwrap();
+        let leases = VolumeLeases::default();
+        remove_superseded(&leases, &root.path().join("none")).unwrap();
+        fs::create_dir(root.path().join("..2026")).unwrap();
+        remove_superseded(&leases, root.path()).unwrap();
+        assert_eq!(
+            names(root.path()),
+            ["..2026"],
+            "it is not known which version is current"
+        );
     }
 
     #[test]
