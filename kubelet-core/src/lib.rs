@@ -181,6 +181,7 @@ mod strategic_merge_patch;
 mod sub_paths;
 mod sync_loop;
 mod sync_pod;
+mod volume_leases;
 mod volume_manager;
 
 pub use admission::{Admission, PodAdmitAttributes, PodAdmitHandler, Rejection};
@@ -248,6 +249,7 @@ pub use strategic_merge_patch::strategic_merge_patch;
 pub use sub_paths::clean_volume_sub_paths;
 pub use sync_loop::{SyncLoop, SyncLoopMonitor};
 pub use sync_pod::RuntimePodSyncer;
+pub use volume_leases::{LockedVolume, VolumeLease, VolumeLeases};
 pub use volume_manager::{
     MountedVolume, NoVolumes, NoVolumesInUse, VolumeManager, VolumeUsage, VolumeUsages, VolumesInUse,
 };

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 
-use crate::{Error, PodExt, PodUid, Result};
+use crate::{Error, PodExt, PodUid, Result, VolumeLease};
 
 /// Mounts a pod's volumes before its containers start, and unmounts them after the containers ended (the kubelet's
 /// `volumemanager.VolumeManager`).
@@ -28,6 +28,14 @@ pub trait VolumeManager: Send + Sync {
 
     /// The pod's mounted volumes, by their names in the pod (`GetMountedVolumesForPod`). Quick: reads no file system.
     fn mounted_volumes(&self, uid: &PodUid) -> BTreeMap<String, MountedVolume>;
+
+    /// Keeps the files that a container of this pod uses until the runtime has started it. The runtime takes the lease before
+    /// it reads [`mounted_volumes`](Self::mounted_volumes), and it ends with the start, or with the attempt. By default, nothing
+    /// regards it: for volumes whose files are not replaced while they are mounted.
+    fn lease(&self, uid: &PodUid) -> VolumeLease {
+        let _ = uid;
+        VolumeLease::default()
+    }
 
     /// Returns when no volume of the pod is mounted any more (`WaitForUnmount`). Idempotent.
     async fn wait_for_unmount(&self, pod: &Arc<Pod>) -> Result<()>;

@@ -106,10 +106,11 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
 ];
 
 /// What the seeds must meet, as texts of the history.
-const MET: [&str; 39] = [
+const MET: [&str; 40] = [
     "user creates",
     "user deletes",
     "user labels",
+    "user changes the config maps",
     "static pod",
     "is removed",
     "the agent is killed",

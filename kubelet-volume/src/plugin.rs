@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{ConfigObjectRef, PodUid, VolumeUsage};
+use kubelet_core::{ConfigObjectRef, PodUid, VolumeLeases, VolumeUsage};
 use tokio::time::Instant;
 
 use crate::{Result, VolumeSpec};
@@ -135,6 +135,9 @@ pub struct PodMount {
     /// The SELinux label to mount the volume with (`-o context=`), where the host has SELinux and the plugin supports
     /// that.
     pub selinux_label: Option<String>,
+    /// Which files containers that are about to start use. A plugin that replaces the files of a mounted volume locks it, and
+    /// keeps what is held. The plugins of [`InTreePlugins`](crate::InTreePlugins) do.
+    pub leases: VolumeLeases,
 }
 
 /// `securityContext.fsGroupChangePolicy`

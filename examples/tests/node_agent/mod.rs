@@ -13,5 +13,6 @@ mod restart;
 mod server;
 mod settings;
 mod shutdown;
+mod storm;
 mod usage;
 mod volumes;

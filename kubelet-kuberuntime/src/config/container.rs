@@ -19,7 +19,7 @@ use super::{ContainerInputs, NodeSettings, Result};
 use kubelet_cri::v1;
 
 /// Generates the config of a container (`generateContainerConfig`), and prepares the files that it needs: its log
-/// folder, `/etc/hosts`, the termination log, sub-paths of volumes.
+/// folder, `/etc/hosts`, the termination log, sub-paths of volumes. The lease holds what the sub-paths lead to.
 ///
 /// An error is the message of `CreateContainerConfigError`.
 ///
@@ -133,6 +133,7 @@ fn container_files(
     Ok(ContainerFiles {
         logs_dir: container_logs_directory(node, pod, container),
         mounts: plan_mounts(node, inputs, environment)?,
+        lease: inputs.lease.clone(),
         hosts: hosts_file(node, inputs)?,
         termination_log: termination_log(node, inputs),
         selinux: node.selinux,

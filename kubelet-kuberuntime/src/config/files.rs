@@ -1,15 +1,16 @@
 //! Prepares the files of the host that a container needs before it is created. The work runs off the executor's
 //! threads, so a disk that hangs delays only one container.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use kubelet_core::Disk;
+use kubelet_core::{Disk, VolumeLease};
 
 use super::hosts::HostsFile;
-use super::mounts::PlannedMount;
+use super::mounts::{PlannedMount, SubPath};
 use super::{ConfigError, Result, subpath};
 use kubelet_cri::v1;
 
@@ -23,6 +24,8 @@ pub(super) struct ContainerFiles {
     pub(super) logs_dir: PathBuf,
     /// The mounts of volumes.
     pub(super) mounts: Vec<PlannedMount>,
+    /// Keeps the files that sub-paths of volumes lead to.
+    pub(super) lease: VolumeLease,
     /// The managed hosts file, if the container gets one.
     pub(super) hosts: Option<HostsFile>,
     /// The termination log, if the container has one.
@@ -51,10 +54,7 @@ impl ContainerFiles {
 
     fn prepare_blocking(self) -> Result<Vec<v1::Mount>> {
         make_dir(&self.logs_dir, 0o755)?;
-        let mut mounts = Vec::with_capacity(self.mounts.len() + 2);
-        for planned in self.mounts {
-            mounts.push(resolve(planned)?);
-        }
+        let mut mounts = resolve(self.mounts, &self.lease)?;
         if let Some(hosts) = &self.hosts {
             write_hosts(hosts)?;
             mounts.push(v1::Mount {
@@ -89,26 +89,49 @@ pub(super) fn make_dir(path: &Path, mode: u32) -> Result<()> {
         .map_err(|error| ConfigError::io(path, &error))
 }
 
-/// The problem is only logged, not returned, because the author of a pod must not learn about the host's files.
-fn resolve(planned: PlannedMount) -> Result<v1::Mount> {
-    let mut mount = planned.mount;
-    if let Some(sub_path) = planned.sub_path {
-        let place = subpath::prepare(Path::new(&mount.host_path), &sub_path).map_err(|error| {
-            tracing::error!(
-                container = sub_path.container,
-                volume = sub_path.volume_mount,
-                host_path = mount.host_path,
-                %error,
-                "cannot prepare a sub-path"
-            );
-            ConfigError::Spec(format!(
-                "failed to prepare subPath for volumeMount {:?} of container {:?}",
-                sub_path.volume_mount, sub_path.container
-            ))
-        })?;
-        mount.host_path = place.display().to_string();
+/// Resolves the sub-paths. All those of one volume lead to the same version of its files.
+fn resolve(planned: Vec<PlannedMount>, lease: &VolumeLease) -> Result<Vec<v1::Mount>> {
+    let (mut mounts, sub_paths): (Vec<_>, Vec<_>) = planned
+        .into_iter()
+        .map(|planned| (planned.mount, planned.sub_path))
+        .unzip();
+    let mut of_volumes: BTreeMap<PathBuf, Vec<(usize, SubPath)>> = BTreeMap::new();
+    for (index, sub_path) in sub_paths.into_iter().enumerate() {
+        if let Some(sub_path) = sub_path {
+            let volume = PathBuf::from(&mounts[index].host_path);
+            of_volumes.entry(volume).or_default().push((index, sub_path));
+        }
     }
-    Ok(mount)
+    for (volume, sub_paths) in of_volumes {
+        let resolved = lease.locked(&volume, |locked| {
+            for (index, sub_path) in &sub_paths {
+                let place = subpath::prepare(locked.path(), sub_path, lease);
+                let place = place.map_err(|error| cannot_prepare(&volume, sub_path, &error))?;
+                mounts[*index].host_path = place.display().to_string();
+            }
+            Ok(())
+        });
+        resolved.unwrap_or_else(|error| match sub_paths.first() {
+            Some((_, sub_path)) => Err(cannot_prepare(&volume, sub_path, &error)),
+            None => Ok(()),
+        })?;
+    }
+    Ok(mounts)
+}
+
+/// The problem is only logged, not returned, because the author of a pod must not learn about the host's files.
+fn cannot_prepare(volume: &Path, sub_path: &SubPath, error: &io::Error) -> ConfigError {
+    tracing::error!(
+        container = sub_path.container,
+        volume = sub_path.volume_mount,
+        host_path = %volume.display(),
+        %error,
+        "cannot prepare a sub-path"
+    );
+    ConfigError::Spec(format!(
+        "failed to prepare subPath for volumeMount {:?} of container {:?}",
+        sub_path.volume_mount, sub_path.container
+    ))
 }
 
 fn write_hosts(hosts: &HostsFile) -> Result<()> {

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
 use kubelet_core::cgroups::CgroupDriver;
-use kubelet_core::{ConfigObjects, ContainerAdditions, LogEvents, RootDir, annotations};
+use kubelet_core::{ConfigObjects, ContainerAdditions, LogEvents, RootDir, VolumeLease, annotations};
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage as _, SerializeOptions};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -313,6 +313,7 @@ async fn container_like(
         image_ref: &recorded.image.as_ref().unwrap().image,
         image_user: &ImageUser::default(),
         volumes: &volumes,
+        lease: &VolumeLease::default(),
         image_volumes: &image_volumes,
         services: &services_of_the_recording(),
         config_objects: &Objects,
@@ -362,6 +363,7 @@ async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
             volumes: &volumes
                 .map(|mount| (mount.name.clone(), MountedVolume::new("/v")))
                 .collect(),
+            lease: &VolumeLease::default(),
             image_volumes: &BTreeMap::new(),
             services: &services_of_the_recording(),
             config_objects: &Objects,

@@ -38,7 +38,7 @@ mod swap;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::{ConfigObjects, ContainerAdditions, MountedVolume, Services};
+use kubelet_core::{ConfigObjects, ContainerAdditions, MountedVolume, Services, VolumeLease};
 
 use kubelet_cri::v1;
 
@@ -94,6 +94,8 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) image_user: &'a ImageUser,
     /// The pod's mounted volumes, by volume name.
     pub(crate) volumes: &'a BTreeMap<String, MountedVolume>,
+    /// Keeps the files in them that the container uses.
+    pub(crate) lease: &'a VolumeLease,
     /// The pulled images that are mounted as volumes, by volume name.
     pub(crate) image_volumes: &'a BTreeMap<String, v1::ImageSpec>,
     /// The services for environment variables.

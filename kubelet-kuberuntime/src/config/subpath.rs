@@ -8,24 +8,28 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use kubelet_core::VolumeLease;
+
 use super::mounts::SubPath;
 
 /// Returns the path that the runtime mounts for `sub_path` of `volume`. Missing folders are created with the mode of
 /// the volume; the runtime would create them with another mode.
 ///
-/// It is the sub-path's mount point. If this process may not mount, it is the path in the volume itself. Then another
+/// `volume` is canonical, and locked by the lease: it holds what the sub-path leads to, so that the runtime still finds it.
+///
+/// The path is the sub-path's mount point. If this process may not mount, it is the path in the volume itself. Then another
 /// container with the same volume could still replace it before the runtime mounts it.
 ///
 /// # Errors
 ///
 /// The path leads out of the volume, a part of it was replaced meanwhile, or an error of the file system.
-pub(super) fn prepare(volume: &Path, sub_path: &SubPath) -> io::Result<PathBuf> {
-    let volume = volume.canonicalize()?;
-    let place = resolve(&volume, &sub_path.path)?;
+pub(super) fn prepare(volume: &Path, sub_path: &SubPath, lease: &VolumeLease) -> io::Result<PathBuf> {
+    let place = resolve(volume, &sub_path.path)?;
+    lease.hold(&place);
     let Some(target) = &sub_path.mount_point else {
         return Ok(place);
     };
-    if held::mount(&volume, &place, target)? {
+    if held::mount(volume, &place, target)? {
         return Ok(target.clone());
     }
     tracing::warn!(
@@ -163,12 +167,12 @@ mod held {
         match target.symlink_metadata() {
             // The mount of an earlier start of the container.
             Ok(found) if (found.dev(), found.ino()) == (wanted.st_dev, wanted.st_ino) => return Ok(true),
-            Ok(_) => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // Also if it cannot be read, because the server or process behind the mount is gone.
+            Ok(_) | Err(_) => {
                 unmount_all(target)?;
                 remove(target)?;
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
         }
         match file_type(&wanted) {
             FileType::Directory => DirBuilder::new().mode(0o750).create(target)?,
@@ -262,7 +266,7 @@ mod tests {
             container: "c".to_owned(),
             mount_point,
         };
-        prepare(volume, &sub_path)
+        prepare(&volume.canonicalize()?, &sub_path, &VolumeLease::default())
     }
 
     fn place(volume: &Path, sub_path: &str) -> io::Result<PathBuf> {
@@ -390,6 +394,78 @@ mod tests {
                 .count(),
             3
         );
+    }
+
+    /// Earlier starts left mounts of files that are gone, in the volume of a config map that changed meanwhile. Perhaps their
+    /// agent died before the container was started, or between two steps.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_an_earlier_start_left_is_replaced() {
+        let host = tempfile::tempdir().unwrap();
+        if !may_mount(host.path()) {
+            return;
+        }
+        let volume = host.path().join("volume");
+        let publish = |version: &str| {
+            fs::create_dir_all(volume.join(version)).unwrap();
+            fs::write(volume.join(version).join("key"), version).unwrap();
+            symlink(version, volume.join("..data_tmp")).unwrap();
+            fs::rename(volume.join("..data_tmp"), volume.join("..data")).unwrap();
+        };
+        publish("..1");
+        symlink("..data/key", volume.join("key")).unwrap();
+        let target = host.path().join("volume-subpaths/v/c/0");
+        let prepare = || prepared(&volume, "key", Some(target.clone())).unwrap();
+        assert_eq!(prepare(), target);
+        // The file is gone, and still mounted.
+        publish("..2");
+        fs::remove_dir_all(volume.join("..1")).unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "..1");
+        assert_eq!(prepare(), target);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "..2");
+        // Several are mounted on each other.
+        fs::write(host.path().join("other"), "other").unwrap();
+        rustix::mount::mount_bind(host.path().join("other"), &target).unwrap();
+        publish("..3");
+        fs::remove_dir_all(volume.join("..2")).unwrap();
+        prepare();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "..3");
+        unmounted(&target);
+        // A mount point without a mount, of a file or a folder.
+        prepare();
+        unmounted(&target);
+        fs::remove_file(&target).unwrap();
+        fs::create_dir(&target).unwrap();
+        prepare();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "..3");
+        unmounted(&target);
+    }
+
+    #[test]
+    fn the_lease_holds_what_the_sub_path_leads_to() {
+        let volume = tempfile::tempdir().unwrap();
+        let volume = volume.path().canonicalize().unwrap();
+        fs::create_dir_all(volume.join("..1/deep")).unwrap();
+        symlink("..1", volume.join("..data")).unwrap();
+        symlink("..data/deep", volume.join("deep")).unwrap();
+        let leases = kubelet_core::VolumeLeases::default();
+        let lease = leases.lease(&kubelet_core::PodUid::new("1"));
+        let sub_path = SubPath {
+            path: "deep".into(),
+            volume_mount: "v".to_owned(),
+            container: "c".to_owned(),
+            mount_point: None,
+        };
+        let is_held = || {
+            leases
+                .locked(&volume, |locked| locked.is_held(&volume.join("..1")))
+                .unwrap()
+        };
+        assert!(!is_held());
+        prepare(&volume, &sub_path, &lease).unwrap();
+        assert!(is_held());
+        drop(lease);
+        assert!(!is_held());
     }
 
     /// A container replaces a folder by a link as fast as it can: either the folder is mounted, or nothing.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
-use kubelet_core::PodExt;
 use kubelet_core::runtime::{ContainerStart, ContainerState, PodStatus, StartRecord, SyncFailure};
+use kubelet_core::{PodExt, VolumeLease};
 use tracing::Instrument as _;
 
 use crate::config::{
@@ -132,8 +132,10 @@ impl CriRuntime {
             .await
             .inspect_err(|failure| events.warning("Failed", format!("Error: {}", failure.reason)))?;
 
+        // From before the mounts are prepared until the runtime has started the container.
+        let lease = self.volumes.lease(&pod.uid());
         let config = self
-            .config_of(context, start, &image_ref, image_volumes)
+            .config_of(context, start, &image_ref, image_volumes, &lease)
             .await
             .map_err(|error| {
                 events.warning("Failed", format!("Error: {error}"));
@@ -174,7 +176,11 @@ impl CriRuntime {
             container_id: id.clone(),
         };
         let runtime = self.runtime.clone();
-        let call = Box::pin(async move { runtime.start_container(request).await.map(|_| ()) });
+        let call = Box::pin(async move {
+            let started = runtime.start_container(request).await;
+            drop(lease);
+            started.map(|_| ())
+        });
         let started = self.unfinished_starts.call(pod.uid(), id.clone(), call);
         started.await.map_err(|error| {
             events.warning_without_id("Failed", format!("Error: {}", error.message()), &id);
@@ -215,6 +221,7 @@ impl CriRuntime {
         start: &Start<'_>,
         image_ref: &str,
         image_volumes: &BTreeMap<String, v1::ImageSpec>,
+        lease: &VolumeLease,
     ) -> Result<v1::ContainerConfig, String> {
         let (pod, container) = (context.pod, &*start.container);
         let restart_count = match context.status.container(&container.name) {
@@ -248,6 +255,7 @@ impl CriRuntime {
             image_ref,
             image_user: &self.image_user(container).await?,
             volumes: &self.volumes.mounted_volumes(&pod.uid()),
+            lease,
             image_volumes,
             services: &*self.services,
             config_objects: &*self.config_objects,

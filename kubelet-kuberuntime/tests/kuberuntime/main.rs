@@ -21,3 +21,4 @@ mod pods;
 mod probes;
 mod resize;
 mod rig;
+mod volume_leases;

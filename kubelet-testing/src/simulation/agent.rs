@@ -249,6 +249,9 @@ impl SimulatedNode {
         config.clock = clock;
         let statuses = StatusManager::with_config(ApiServerSink::new(client.get()), config);
         let memory = runtime.clone();
+        let mut settings = NodeSettings::default();
+        // The runtime mounts nothing, and gets the paths in the volumes.
+        settings.mount_sub_paths = false;
         let start = || {
             let builder = CriRuntime::builder(runtime.clone(), runtime.clone());
             let builder = match &resources {
@@ -256,7 +259,7 @@ impl SimulatedNode {
                 None => builder,
             };
             builder
-                .node(NodeSettings::default())
+                .node(settings.clone())
                 .root_dir(&root_dir)
                 .pod_logs_dir(root_dir.join("logs"))
                 .disk(disk)

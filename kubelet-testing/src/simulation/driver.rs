@@ -62,6 +62,7 @@ pub(super) struct Driver {
     pub(super) agenda: BTreeMap<(Instant, u64), Act>,
     acts: u64,
     pub(super) pods_made: u64,
+    pub(super) files_changed: u64,
     /// What the volumes of pods follow from.
     pub(super) seed: u64,
     pub(super) problems: Vec<String>,
@@ -103,6 +104,8 @@ pub(super) enum Act {
     Churn,
     /// The pod with this name.
     Delete(String),
+    /// All config maps change.
+    ChangeFiles,
     /// A static pod, and its node.
     PutBack(usize, Arc<Pod>),
     CrashContainer,
@@ -238,6 +241,7 @@ impl Driver {
             agenda: BTreeMap::new(),
             acts: 0,
             pods_made: 0,
+            files_changed: 0,
             seed,
             problems: Vec::new(),
         }
@@ -334,6 +338,7 @@ impl Driver {
                 self.plan_churn();
             }
             Act::Delete(name) => self.delete_by_name(&name).await,
+            Act::ChangeFiles => self.change_files(),
             Act::PutBack(number, pod) => self.put_static_pod(number, pod),
             Act::CrashContainer => self.crash_a_container(),
             Act::CrashSandbox => self.crash_a_sandbox(),
@@ -416,6 +421,7 @@ impl Driver {
                 .filter(|_| self.nodes.iter().any(|node| node.machine.is_some())),
             Act::Churn
             | Act::Delete(_)
+            | Act::ChangeFiles
             | Act::PutBack(..)
             | Act::StartAgent(_)
             | Act::EndTrouble(_)

@@ -1,9 +1,11 @@
 //! The volumes of a simulated node: those of the kubelet itself, those of CSI drivers, and disks of a plugin that is not the
 //! kubelet's.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{
@@ -32,7 +34,7 @@ const DRIVER: &str = "sim/disk";
 /// The folder of their volumes in a pod's folder.
 const DISK_FOLDER: &str = "sim~disk";
 /// How many config maps, secrets and disks there are.
-const OBJECTS: u64 = 3;
+pub(super) const OBJECTS: u64 = 3;
 /// The folders of volumes whose files are written as a whole, with the link that then exists.
 const WRITTEN: [&str; 4] = [
     "kubernetes.io~configmap",
@@ -41,6 +43,12 @@ const WRITTEN: [&str; 4] = [
     "kubernetes.io~secret",
 ];
 const DATA_LINK: &str = "..data";
+/// The files of a config map, which all have the same content.
+const VERSION_FILES: [&str; 2] = ["version", "copy"];
+/// How often the config maps of a new pod change while it starts, at most.
+const CHANGES: usize = 8;
+/// Within this time.
+const STARTS_WITHIN: Duration = Duration::from_secs(20);
 /// How the names of volumes with tokens begin.
 const TOKENS: &str = "kube-api-access-";
 
@@ -112,7 +120,7 @@ pub(super) fn create_objects(api: &ApiServer) -> Vec<String> {
 fn create_some(api: &ApiServer, number: u64) -> Result<(), AgentError> {
     let named = |kind: &str| json!({"name": format!("{kind}-{number}"), "namespace": "default"});
     api.create(&of::<ConfigMap>(
-        json!({"metadata": named("config"), "data": {"version": "0"}}),
+        json!({"metadata": named("config"), "data": versions(0)}),
     ))?;
     api.create(&of::<Secret>(
         json!({"metadata": named("secret"), "stringData": {"key": "word"}}),
@@ -151,13 +159,17 @@ fn create_claim(api: &ApiServer, claim: &Value, volume: &str, source: Value) -> 
     Ok(())
 }
 
+/// The files of a config map.
+fn versions(version: u64) -> BTreeMap<String, String> {
+    let files = VERSION_FILES.map(|file| (file.to_owned(), version.to_string()));
+    BTreeMap::from(files)
+}
+
 /// Changes one of the config maps.
 pub(super) fn change_config_map(api: &ApiServer, number: u64, version: u64) {
     let name = format!("config-{}", number % OBJECTS);
     if let Ok(Some(mut map)) = api.get::<ConfigMap>("default", &name) {
-        map.data
-            .get_or_insert_default()
-            .insert("version".to_owned(), version.to_string());
+        map.data = Some(versions(version));
         // If the server is away, the user tries again later.
         let _ = api.replace(&map);
     }
@@ -202,9 +214,36 @@ pub(super) fn add_volumes(pod: &mut Value, seed: u64) {
             continue;
         }
         let mount = json!({"name": name, "mountPath": format!("/v/{kind}")});
+        let files: &[&str] = match (volume["secret"].is_null(), has_config_map(&volume)) {
+            (_, true) => &VERSION_FILES,
+            (false, _) => &["key"],
+            _ => &[],
+        };
         push(&mut spec["volumes"], volume);
         push(&mut spec["containers"][0]["volumeMounts"], mount);
+        for file in files {
+            let mount = json!({"name": name, "mountPath": format!("/files/{kind}/{file}"), "subPath": file});
+            push(&mut spec["containers"][0]["volumeMounts"], mount);
+        }
     }
+}
+
+fn has_config_map(volume: &Value) -> bool {
+    let is_source = |source: &Value| !source["configMap"].is_null();
+    let mut sources = volume["projected"]["sources"].as_array().into_iter().flatten();
+    is_source(volume) || sources.any(is_source)
+}
+
+/// The moments after the creation of this pod at which its config maps change. They follow from the pod's name and `seed`.
+pub(super) fn changes_at_start(pod: &Value, seed: u64) -> Vec<Duration> {
+    let mut volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    if !volumes.any(has_config_map) {
+        return Vec::new();
+    }
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let mut rng = fastrand::Rng::with_seed(hash(seed, format_args!("changes of {name}")));
+    let count = rng.usize(1..=CHANGES);
+    (0..count).map(|_| STARTS_WITHIN.mul_f64(rng.f64())).collect()
 }
 
 fn push(list: &mut Value, item: Value) {
@@ -216,8 +255,23 @@ fn push(list: &mut Value, item: Value) {
 
 /// What is wrong with the volumes of a container that starts.
 pub(super) fn missing(config: &v1::ContainerConfig, mounter: &MemoryMounter) -> Vec<String> {
+    // The version of each volume of which there are single files.
+    let mut versions = BTreeMap::new();
     let wrong = config.mounts.iter().filter_map(|mount| {
         let path = Path::new(&mount.host_path);
+        if let Some((volume, version)) = volume_and_version(path) {
+            if !path.exists() {
+                return Some(format!("is started when {} is gone", path.display()));
+            }
+            let first = versions.entry(volume).or_insert(version);
+            return (*first != version).then(|| {
+                let (first, version) = (first.display(), version.display());
+                format!(
+                    "has files of the versions {first} and {version} of {}",
+                    volume.display()
+                )
+            });
+        }
         if csi::is_mount(path) {
             let is_there = mounter.is_mounted(path) && path.join(VOLUME_FILE).exists();
             return (!is_there).then(|| too_early(path));
@@ -235,6 +289,19 @@ pub(super) fn missing(config: &v1::ContainerConfig, mounter: &MemoryMounter) -> 
         (!is_there).then(|| too_early(path))
     });
     wrong.collect()
+}
+
+/// The volume that a single file of it is in, and the version of the volume's files.
+fn volume_and_version(path: &Path) -> Option<(&Path, &Path)> {
+    let of_plugin = |at: &&Path| {
+        let name = at.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| WRITTEN.contains(&name))
+    };
+    let plugin = path.ancestors().find(of_plugin)?;
+    let mut parts = path.strip_prefix(plugin).ok()?.iter();
+    let (name, version, _) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_volume = |at: &&Path| at.parent() == Some(plugin) && at.file_name() == Some(name);
+    Some((path.ancestors().find(is_volume)?, Path::new(version)))
 }
 
 fn too_early(path: &Path) -> String {

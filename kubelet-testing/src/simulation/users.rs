@@ -40,6 +40,9 @@ impl Driver {
         if self.faults.has_pressure() {
             pressure::add_priority(&mut drawn, self.seed);
         }
+        for after in storage::changes_at_start(&drawn, self.seed) {
+            self.plan_at(Act::ChangeFiles, Instant::now() + after);
+        }
         match serde_json::from_value(drawn) {
             Ok(pod) => self.create(pod).await,
             Err(error) => self.problems.push(format!("pod {name}: {error}")),
@@ -120,6 +123,15 @@ impl Driver {
                     .patch(&key.name, &PatchParams::default(), &patch)
                     .await;
             }
+        }
+    }
+
+    /// Changes all config maps.
+    pub(super) fn change_files(&mut self) {
+        self.files_changed += 1;
+        self.journal.note("user changes the config maps".to_owned());
+        for number in 0..storage::OBJECTS {
+            storage::change_config_map(&self.api, number, self.files_changed);
         }
     }
 

@@ -10,7 +10,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use kubelet_core::{PodExt, RootDir};
+//! use kubelet_core::{PodExt, RootDir, VolumeLeases};
 //! use kubelet_testing::MemoryCsi;
 //! use kubelet_volume::csi::{CsiDrivers, CsiPlugin, FixedCsiObjects};
 //! use kubelet_volume::{HostMounter, OnDisk, PodMount, VolumePlugin, VolumeSpec};
@@ -43,6 +43,7 @@
 //!     fs_group: None,
 //!     fs_group_change_policy: Default::default(),
 //!     selinux_label: None,
+//!     leases: VolumeLeases::default(),
 //! };
 //! csi.set_up(&mount).await?;
 //! println!("containers mount {}", csi.path(&mount).display());

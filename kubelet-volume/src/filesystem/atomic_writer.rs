@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
-use kubelet_core::files;
+use kubelet_core::{LockedVolume, VolumeLeases, files};
 
 use super::remove_all::remove_all;
 
@@ -39,13 +39,26 @@ pub(crate) fn is_written(folder: &Path) -> bool {
 /// Makes `payload` the content of the volume in `folder`, atomically for readers. Each top-level name is a link into
 /// `..data`, which is a link to a timestamped folder that is replaced as a whole (`AtomicWriter.Write`). Nothing is
 /// written if nothing changed. `finish` is called on the new files before they become visible.
+///
+/// The files are visible at once. Those that they replace are kept while a lease holds one of them.
 pub(crate) fn write(
+    leases: &VolumeLeases,
     folder: &Path,
     payload: &Payload,
     now: Timestamp,
     finish: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     let payload = &cleaned(payload)?;
+    leases.locked(folder, |volume| write_locked(volume, payload, now, finish))?
+}
+
+fn write_locked(
+    volume: &LockedVolume<'_>,
+    payload: &Payload,
+    now: Timestamp,
+    finish: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = volume.path();
     let old = match fs::read_link(folder.join(DATA)) {
         Ok(old) => Some(folder.join(old)),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -62,7 +75,8 @@ pub(crate) fn write(
     for gone in surplus {
         files::remove(&folder.join(gone))?;
     }
-    if is_current { Ok(()) } else { remove_old(folder) }
+    // Also if nothing changed: an agent that was killed may have left some.
+    remove_old(volume)
 }
 
 /// The payload with the shortest form of each path (`validatePayload`).
@@ -209,14 +223,25 @@ fn link_all(folder: &Path, payload: &Payload) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the timestamped folders that are not current: the last one, and those of an agent that was killed.
-fn remove_old(folder: &Path) -> io::Result<()> {
+/// Removes the files that [`write`] has kept, as far as no lease holds them any more. Nothing, if the volume is gone.
+pub(crate) fn remove_superseded(leases: &VolumeLeases, folder: &Path) -> io::Result<()> {
+    let removed = leases.locked(folder, remove_old);
+    match removed.flatten() {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Removes the timestamped folders that are not current: the last one, and those of an agent that was killed. One that a
+/// lease holds stays.
+fn remove_old(volume: &LockedVolume<'_>) -> io::Result<()> {
+    let folder = volume.path();
     let current = fs::read_link(folder.join(DATA))?;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
         let is_timestamped = name.as_encoded_bytes().starts_with(b"..") && entry.file_type()?.is_dir();
-        if is_timestamped && name != current.as_os_str() {
+        if is_timestamped && name != current.as_os_str() && !volume.is_held(&entry.path()) {
             remove_all(&entry.path())?;
         }
     }
@@ -225,7 +250,23 @@ fn remove_old(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::FutureExt as _;
+    use kubelet_core::{PodUid, VolumeLease};
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Without any lease.
+    fn write(
+        folder: &Path,
+        payload: &Payload,
+        now: Timestamp,
+        finish: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        super::write(&VolumeLeases::default(), folder, payload, now, finish)
+    }
 
     fn payload(files: &[(&str, &str)]) -> Payload {
         let file = |text: &str| ProjectedFile {
@@ -338,6 +379,195 @@ mod tests {
         write(folder, &payload(&[("a", "2"), ("a/b", "2")]), now, || Ok(())).unwrap_err();
         assert_eq!(names(folder), before);
         assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "1");
+    }
+
+    /// What the simulated agent does.
+    #[derive(Clone, Debug)]
+    enum Do {
+        /// Writes the next version, of these keys.
+        Write(usize),
+        /// Prepares a container with these keys.
+        Prepare(usize),
+        /// One of the starts ends.
+        End(usize),
+        /// What was noted as superseded is removed.
+        Remove,
+        /// The agent dies, and with it all leases. The next one sets the volume up.
+        Die,
+    }
+
+    const KEYS: [&[&str]; 3] = [&["a", "b"], &["a", "b", "deep/c"], &["b"]];
+
+    fn any_do() -> impl Strategy<Value = Do> {
+        prop_oneof![
+            4 => (0..KEYS.len()).prop_map(Do::Write),
+            3 => (0..KEYS.len()).prop_map(Do::Prepare),
+            2 => any::<usize>().prop_map(Do::End),
+            2 => Just(Do::Remove),
+            1 => Just(Do::Die),
+        ]
+    }
+
+    /// A container that starts.
+    struct Starting {
+        _lease: VolumeLease,
+        version: String,
+        places: Vec<PathBuf>,
+    }
+
+    impl Starting {
+        /// Finds its files as the runtime manager does.
+        fn prepare(leases: &VolumeLeases, folder: &Path, keys: &[&str]) -> Option<Self> {
+            let lease = leases.lease(&PodUid::new("pod"));
+            let found = lease.locked(folder, |volume| {
+                let places = keys.iter().map(|key| volume.path().join(key).canonicalize());
+                let places: Vec<PathBuf> = places.collect::<io::Result<_>>().ok()?;
+                places.iter().for_each(|place| lease.hold(place));
+                let version = fs::read_to_string(&places[0]).unwrap();
+                Some((places, version))
+            });
+            let (places, version) = found.unwrap()?;
+            Some(Self {
+                lease,
+                version,
+                places,
+            })
+        }
+
+        /// It still finds all its files, and they are of one version.
+        fn check(&self) {
+            for place in &self.places {
+                assert_eq!(
+                    fs::read_to_string(place).unwrap(),
+                    self.version,
+                    "{}",
+                    place.display()
+                );
+            }
+        }
+    }
+
+    /// The timestamped folders.
+    fn versions(folder: &Path) -> usize {
+        let is_version = |name: &String| name.starts_with("..") && name != DATA;
+        names(folder).into_iter().filter(is_version).count()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        /// Whatever the order: new files are visible at once, who starts keeps one version of all its files, no more
+        /// versions are kept than starts hold, and one is left at the end.
+        #[test]
+        fn who_starts_keeps_one_version_and_at_the_end_one_is_left(steps in proptest::collection::vec(any_do(), 1..40)) {
+            let root = tempfile::tempdir().unwrap();
+            let folder = root.path();
+            let (mut leases, mut starting) = (VolumeLeases::default(), Vec::<Starting>::new());
+            // The clock stands still, so names are used again.
+            let now = Timestamp::UNIX_EPOCH;
+            let write = |leases: &VolumeLeases, version: usize, keys: usize| {
+                let text = version.to_string();
+                let files: Vec<(&str, &str)> = KEYS[keys].iter().map(|key| (*key, text.as_str())).collect();
+                super::write(leases, folder, &payload(&files), now, || Ok(())).unwrap();
+                for key in KEYS[keys] {
+                    assert_eq!(fs::read_to_string(folder.join(key)).unwrap(), text);
+                }
+            };
+            let (mut version, mut keys) = (0, 0);
+            write(&leases, version, keys);
+            for step in steps {
+                match step {
+                    Do::Write(of) => {
+                        (version, keys) = (version + 1, of);
+                        write(&leases, version, keys);
+                    }
+                    Do::Prepare(of) => starting.extend(Starting::prepare(&leases, folder, KEYS[of])),
+                    Do::End(which) if !starting.is_empty() => {
+                        starting.swap_remove(which % starting.len());
+                    }
+                    Do::End(_) => {}
+                    Do::Remove => {
+                        if let Some(freed) = leases.freed().now_or_never() {
+                            freed.iter().for_each(|volume| remove_superseded(&leases, volume).unwrap());
+                        }
+                        let held: BTreeSet<&str> = starting.iter().map(|one| one.version.as_str()).collect();
+                        prop_assert!(versions(folder) <= held.len() + 1, "{:?}", names(folder));
+                    }
+                    Do::Die => {
+                        starting.clear();
+                        leases = VolumeLeases::default();
+                        write(&leases, version, keys);
+                        prop_assert_eq!(versions(folder), 1);
+                    }
+                }
+                starting.iter().for_each(Starting::check);
+            }
+            starting.clear();
+            if let Some(freed) = leases.freed().now_or_never() {
+                freed.iter().for_each(|volume| remove_superseded(&leases, volume).unwrap());
+            }
+            prop_assert_eq!(versions(folder), 1);
+            prop_assert_eq!(fs::read_to_string(folder.join("b")).unwrap(), version.to_string());
+        }
+    }
+
+    #[test]
+    fn threads_that_start_containers_and_write_do_not_disturb_each_other() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, leases) = (root.path(), VolumeLeases::default());
+        let stop = AtomicBool::new(false);
+        let put = |number: u32| {
+            let (text, keys) = (number.to_string(), KEYS[usize::try_from(number).unwrap() % 2]);
+            let files: Vec<(&str, &str)> = keys.iter().map(|key| (*key, text.as_str())).collect();
+            let now = Timestamp::from_second(number.into()).unwrap();
+            super::write(&leases, folder, &payload(&files), now, || Ok(())).unwrap();
+        };
+        put(0);
+        std::thread::scope(|scope| {
+            let starters: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut versions = BTreeSet::new();
+                        while !stop.load(Ordering::Relaxed) {
+                            let starting = Starting::prepare(&leases, folder, KEYS[0]).unwrap();
+                            (0..20).for_each(|_| starting.check());
+                            versions.insert(starting.version);
+                        }
+                        versions.len()
+                    })
+                })
+                .collect();
+            for number in 1..=100 {
+                put(number);
+                if let Some(freed) = leases.freed().now_or_never() {
+                    freed
+                        .iter()
+                        .for_each(|volume| remove_superseded(&leases, volume).unwrap());
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(starters.into_iter().all(|starter| starter.join().unwrap() > 0));
+        });
+        if let Some(freed) = leases.freed().now_or_never() {
+            freed
+                .iter()
+                .for_each(|volume| remove_superseded(&leases, volume).unwrap());
+        }
+        assert_eq!(versions(folder), 1);
+    }
+
+    #[test]
+    fn a_volume_that_is_gone_has_nothing_to_remove() {
+        let root = tempfile::tempdir().unwrap();
+        let leases = VolumeLeases::default();
+        remove_superseded(&leases, &root.path().join("none")).unwrap();
+        fs::create_dir(root.path().join("..2026")).unwrap();
+        remove_superseded(&leases, root.path()).unwrap();
+        assert_eq!(
+            names(root.path()),
+            ["..2026"],
+            "it is not known which version is current"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kubelet_core::{
     Clock, ClusterTrustBundles, ConfigObjects, Disk, EventRecorder, FixedNode, Jitter, LogEvents, NodeGetter,
-    PodCertificates, RootDir,
+    PodCertificates, RootDir, VolumeLeases,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, SetOnce};
@@ -211,6 +211,7 @@ impl NodeVolumesBuilder {
             trust_bundles: observed.trust_bundles.is_none(),
             certificates: observed.certificates.is_none(),
         };
+        let leases = VolumeLeases::default();
         let shared = Shared {
             resolver: Resolver {
                 plugins: self.plugins,
@@ -222,7 +223,7 @@ impl NodeVolumesBuilder {
             recorder: self.recorder,
             node: self.node,
             node_name: self.node_name,
-            state: Mutex::new(State::new(self.root_dir.clone())),
+            state: Mutex::new(State::new(self.root_dir.clone(), leases.clone())),
             root_dir: self.root_dir,
             clock: self.clock,
             disk: self.disk,
@@ -233,6 +234,7 @@ impl NodeVolumesBuilder {
             is_read: SetOnce::new(),
             refresh: Mutex::new(refresh),
             usages: Usages::new(self.usage_period),
+            leases,
         };
         Ok(NodeVolumes {
             shared: Arc::new(shared),

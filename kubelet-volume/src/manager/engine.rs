@@ -17,7 +17,7 @@ use super::metrics::TotalVolumes;
 use super::next_step::{Presence, Step, next_step};
 use super::record::VolumeKey;
 use super::shared::Shared;
-use super::{operation, reconstruct, usages};
+use super::{operation, reconstruct, superseded, usages};
 
 /// How long the engine waits before it asks the API server again which volumes are attached, after a restart.
 const ATTACHED_RETRY: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ struct Engine {
     operations: JoinSet<()>,
     /// The steps that run, to know which one panicked.
     under_way: HashMap<Id, (VolumeKey, Step)>,
-    /// Measurements, and reads of claims.
+    /// Measurements, reads of claims, and removals of superseded files.
     background: JoinSet<()>,
     timers: BTreeSet<(Instant, VolumeKey)>,
     totals: TotalVolumes,
@@ -176,6 +176,9 @@ impl Engine {
             Some(ended) = self.operations.join_next_with_id() => self.ended(ended),
             Some(_) = self.background.join_next() => {}
             () = self.shared.wake.notified() => {}
+            freed = self.shared.leases.freed() => {
+                self.background.spawn(superseded::remove(self.shared.clone(), freed));
+            }
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => self.ring(),
             change = from(observed.objects.as_mut().map(|it| it.recv())) => {
                 match &change {

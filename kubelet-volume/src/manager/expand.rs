@@ -34,7 +34,7 @@ pub(crate) async fn expand(
     uid: &PodUid,
 ) -> std::result::Result<(), Failure> {
     let begun = read(shared, key, uid, |record, mount| {
-        let mount_of_pod = record.pod_mount(mount);
+        let mount_of_pod = record.pod_mount(mount, &shared.leases);
         let dir = match &mount.mounted {
             Some(volume) => volume.path.clone(),
             None => mount.on_disk.dir.clone(),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{
-    Error, MountedVolume, PodExt, PodUid, Result, VolumeManager, VolumeUsage, VolumeUsages, VolumesInUse,
+    Error, MountedVolume, PodExt, PodUid, Result, VolumeLease, VolumeManager, VolumeUsage, VolumeUsages,
+    VolumesInUse,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -80,7 +81,12 @@ impl VolumeManager for NodeVolumesHandle {
         self.shared.state.lock().mounted(uid)
     }
 
+    fn lease(&self, uid: &PodUid) -> VolumeLease {
+        self.shared.leases.lease(uid)
+    }
+
     async fn wait_for_unmount(&self, pod: &Arc<Pod>) -> Result<()> {
+        self.shared.leases.ended(&pod.uid()).await;
         self.shared.state.lock().unwant_pod(&pod.uid());
         self.unmount(&pod.uid()).await.map_err(|message| Error::SyncPod {
             pod: pod.key(),
@@ -91,6 +97,7 @@ impl VolumeManager for NodeVolumesHandle {
 
     async fn unmount_orphaned(&self, uid: &PodUid) -> Result<()> {
         let dir = self.shared.root_dir.pod_volumes_dir(uid);
+        self.shared.leases.ended(uid).await;
         {
             let mut state = self.shared.state.lock();
             // Its worker unmounts the volumes of a pod that this agent has started.

@@ -25,6 +25,7 @@ mod selinux;
 mod shared;
 mod sources;
 mod state;
+mod superseded;
 mod tear_down;
 mod usages;
 

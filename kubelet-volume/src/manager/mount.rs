@@ -45,7 +45,7 @@ pub(crate) async fn mount(shared: &Shared, key: &VolumeKey, uid: &PodUid) -> Res
         let mut others = record.situation.mounts.iter().filter(|(other, _)| *other != uid);
         Mounting {
             plugin: record.plugin.clone(),
-            mount: record.pod_mount(mount),
+            mount: record.pod_mount(mount, &shared.leases),
             presence: of(uid).map(|mount| mount.presence).unwrap_or_default(),
             device: record.situation.device,
             has_device: record.situation.has_device,

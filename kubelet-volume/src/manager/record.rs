@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
-use kubelet_core::{MountedVolume, PodExt, PodUid};
+use kubelet_core::{MountedVolume, PodExt, PodUid, VolumeLeases};
 use tokio::time::Instant;
 
 use super::back_off::Kind;
@@ -216,7 +216,7 @@ impl Record {
     }
 
     /// The mount as plugins get it.
-    pub(crate) fn pod_mount(&self, mount: &Mount) -> PodMount {
+    pub(crate) fn pod_mount(&self, mount: &Mount, leases: &VolumeLeases) -> PodMount {
         let context = mount
             .pod
             .spec
@@ -236,6 +236,7 @@ impl Record {
                 _ => FsGroupChangePolicy::Always,
             },
             selinux_label: self.context.mounted_with().map(str::to_owned),
+            leases: leases.clone(),
         }
     }
 

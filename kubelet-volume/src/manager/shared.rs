@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{Clock, Disk, Event, EventRecorder, EventType, Jitter, NodeGetter, RootDir};
+use kubelet_core::{Clock, Disk, Event, EventRecorder, EventType, Jitter, NodeGetter, RootDir, VolumeLeases};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, SetOnce};
 
@@ -32,6 +32,7 @@ pub(crate) struct Shared {
     /// Which sources are not observed. The engine changes it when a subscription ends.
     pub(crate) refresh: Mutex<Refresh>,
     pub(crate) usages: Usages,
+    pub(crate) leases: VolumeLeases,
 }
 
 impl Shared {

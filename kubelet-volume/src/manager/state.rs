@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{ConfigObjectRef, MountedVolume, PodExt, PodUid, RootDir};
+use kubelet_core::{ConfigObjectRef, MountedVolume, PodExt, PodUid, RootDir, VolumeLeases};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -33,6 +33,7 @@ pub(crate) struct State {
     /// Counts the changes of the volumes in use.
     pub(crate) in_use: watch::Sender<u64>,
     root_dir: RootDir,
+    leases: VolumeLeases,
 }
 
 /// The volumes of one pod.
@@ -45,7 +46,7 @@ pub(crate) struct PodVolumes {
 }
 
 impl State {
-    pub(crate) fn new(root_dir: RootDir) -> Self {
+    pub(crate) fn new(root_dir: RootDir, leases: VolumeLeases) -> Self {
         Self {
             records: BTreeMap::new(),
             pods: HashMap::new(),
@@ -56,6 +57,7 @@ impl State {
             users: HashMap::new(),
             in_use: watch::Sender::default(),
             root_dir,
+            leases,
         }
     }
 
@@ -159,7 +161,7 @@ impl State {
         let Some(mount) = record.mounts.get(&uid) else {
             return false;
         };
-        let sources = Sources::of(&*record.plugin, &record.pod_mount(mount));
+        let sources = Sources::of(&*record.plugin, &record.pod_mount(mount, &self.leases));
         let old = match record.mounts.get_mut(&uid) {
             Some(mount) => std::mem::replace(&mut mount.sources, sources.clone()),
             None => return false,

@@ -16,7 +16,7 @@ pub(crate) async fn tear_down(shared: &Shared, key: &VolumeKey, uid: &PodUid) ->
         (
             record.plugin.clone(),
             mount.on_disk.clone(),
-            record.pod_mount(mount),
+            record.pod_mount(mount, &shared.leases),
             names,
             mount.is_unknown,
         )

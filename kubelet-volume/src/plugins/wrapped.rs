@@ -33,13 +33,14 @@ pub(super) async fn write(
     let volume = empty_dir::Place::new(host, &uid, &wrapper_of(name), &mount.dir);
     empty_dir::set_up(host, pod, &volume, medium, mount.fs_group).await?;
     let (dir, group, now) = (mount.dir.clone(), mount.fs_group, host.clock.now());
+    let leases = mount.leases.clone();
     let written = host.run(move || {
         nested_mount_points::make(&dir, &nested)?;
         let finish = || match group {
             Some(group) => change_all(&dir, group, true, &Progress::default()),
             None => Ok(()),
         };
-        atomic_writer::write(&dir, &payload, now, finish)
+        atomic_writer::write(&leases, &dir, &payload, now, finish)
     });
     let Err(error) = written.await else { return Ok(()) };
     let dir = mount.dir.clone();

@@ -162,6 +162,86 @@ async fn the_default_token_volume_waits_for_its_parts_and_follows_them() {
     assert_eq!(world.forgotten.lock()[0], pod.uid());
 }
 
+/// The versions of files in a volume, and what is in the current one.
+fn versions(dir: &Path) -> (Vec<String>, String) {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+    let versions = names
+        .filter(|name| name.starts_with("..") && name != "..data")
+        .collect();
+    (versions, fs::read_to_string(dir.join("ca.crt")).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn superseded_files_stay_while_a_container_starts_with_them_and_no_longer() {
+    let (root, world) = (tempfile::tempdir().unwrap(), Arc::new(World::default()));
+    let agent = world.agent(root.path());
+    let pod = pod(json!([token_volume()]));
+    world.set_authority("one");
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    let dir = agent.volumes.mounted_volumes(&pod.uid())["kube-api-access-x"]
+        .path
+        .clone();
+    let start = || {
+        let lease = agent.volumes.lease(&pod.uid());
+        let found = lease.locked(&dir, |volume| {
+            let place = volume.path().join("ca.crt").canonicalize().unwrap();
+            lease.hold(&place);
+            place
+        });
+        (lease, found.unwrap())
+    };
+    let (first, of_first) = start();
+    // The new files are visible at once. Of the versions in between, nobody has any.
+    for text in ["two", "three", "four"] {
+        world.set_authority(text);
+        agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+        let (versions, current) = versions(&dir);
+        assert_eq!((versions.len(), current.as_str()), (2, text));
+        assert_eq!(fs::read_to_string(&of_first).unwrap(), "one");
+    }
+    let (second, of_second) = start();
+    world.set_authority("five");
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    assert_eq!(versions(&dir).0.len(), 3);
+    // The engine removes each with the end of its lease, without another change.
+    drop(first);
+    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    assert!(!of_first.exists());
+    assert_eq!(fs::read_to_string(&of_second).unwrap(), "four");
+    drop(second);
+    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    assert_eq!(versions(&dir).0.len(), 1);
+
+    // An agent that dies leaves some. The next one removes them.
+    let (lease, of_lease) = start();
+    world.set_authority("six");
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    agent.stop().await;
+    std::mem::forget(lease);
+    assert!(of_lease.exists());
+    let agent = world.agent(root.path());
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    let (left, current) = versions(&dir);
+    assert!(
+        left.len() == 1 && current == "six" && !of_lease.exists(),
+        "{left:?}"
+    );
+
+    // It is not unmounted before the start has ended.
+    let lease = agent.volumes.lease(&pod.uid());
+    let second = std::time::Duration::from_secs(1);
+    for _ in 0..2 {
+        let unmounted = tokio::time::timeout(second, agent.volumes.wait_for_unmount(&pod)).await;
+        assert!(unmounted.is_err() && dir.exists());
+        let unmounted = tokio::time::timeout(second, agent.volumes.unmount_orphaned(&pod.uid())).await;
+        assert!(unmounted.is_err() && dir.exists());
+    }
+    drop(lease);
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
+    assert!(!dir.exists());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_never_comes_or_is_not_offered_is_said_in_the_kubelets_words() {
     let (root, world) = (tempfile::tempdir().unwrap(), Arc::new(World::default()));

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, Pod, Volume};
 use k8s_openapi::api::storage::v1::CSIDriver;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::{
-    Clock, PodExt, PodUid, RootDir, ServiceAccountToken, ServiceAccountTokens, clock::api_time,
+    Clock, PodExt, PodUid, RootDir, ServiceAccountToken, ServiceAccountTokens, VolumeLeases, clock::api_time,
 };
 use kubelet_testing::csi_driver::{CsiCall, CsiMethod, MemoryCsi, ServedCsi, VOLUME_FILE};
 use kubelet_volume::csi::{CsiDrivers, CsiPlugin, FixedCsiObjects};
@@ -96,6 +96,7 @@ impl Node {
             fs_group: None,
             fs_group_change_policy: FsGroupChangePolicy::Always,
             selinux_label: None,
+            leases: VolumeLeases::default(),
         }
     }
 

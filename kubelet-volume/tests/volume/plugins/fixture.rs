@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccountTokenProj
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kubelet_core::{
     Clock, ClusterTrustBundles, ConfigObjects, Disk, Event, EventRecorder, FixedNode, PodCertificates,
-    PodCredential, PodExt, PodUid, ServiceAccountToken, ServiceAccountTokens,
+    PodCredential, PodExt, PodUid, ServiceAccountToken, ServiceAccountTokens, VolumeLeases,
 };
 use kubelet_volume::{
     Error, FsGroupChangePolicy, InTreePlugins, MountPoint, Mounter, OnDisk, PodMount, Result, VolumePlugin,
@@ -233,6 +233,7 @@ impl Fixture {
             fs_group: fs_group.map(|group| u32::try_from(group).unwrap()),
             fs_group_change_policy: FsGroupChangePolicy::Always,
             selinux_label: None,
+            leases: VolumeLeases::default(),
         }
     }
 
