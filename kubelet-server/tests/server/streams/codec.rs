@@ -276,7 +276,7 @@ proptest! {
     fn messages_are_read_as_written(channel in 0_u8..75, data in vec(any::<u8>(), 0..100)) {
         for codec in [Codec::Binary, Codec::BinaryWithClose, Codec::Base64] {
             let read = codec.read(&codec.write(channel, &data)).unwrap();
-            prop_assert_eq!(read, Received::Data { channel, data: data.clone() });
+            prop_assert_eq!(read, Received::Data { channel, data: data.clone().into() });
         }
     }
 }
