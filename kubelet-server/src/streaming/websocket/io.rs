@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 use tokio_util::io::{poll_read_buf, poll_write_buf};
@@ -91,9 +91,10 @@ impl<W: AsyncWrite + Unpin> Outgoing<W> {
         poll_fn(|context| self.poll_flush(context)).await
     }
 
-    /// Sends a close frame.
+    /// Sends a close frame, and nothing more.
     pub(crate) async fn close(&mut self, code: u16) -> io::Result<()> {
-        self.send(CLOSE, &code.to_be_bytes()).await
+        self.send(CLOSE, &code.to_be_bytes()).await?;
+        self.io.shutdown().await
     }
 
     /// How many bytes are not sent yet.

@@ -112,7 +112,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Sender<T> {
         }
     }
 
-    /// Says goodbye.
+    /// Says goodbye. Some clients look for it only at the end of the connection, so that follows at once.
     async fn close(&self, code: u16) {
         drop(self.outgoing.lock().await.close(code).await);
     }
@@ -228,5 +228,75 @@ pub(crate) async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
     let said = timeout(LINGER, sender.close(code)).await.is_ok();
     if said && matches!(end, End::Refused(_)) {
         receiver.linger().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    const LENGTH: usize = 4 << 20;
+
+    /// A frame of zeros, for channel 0.
+    fn frame() -> Vec<u8> {
+        let mut frame = vec![0x82, 0x80 | 127];
+        frame.extend((LENGTH as u64).to_be_bytes());
+        frame.resize(14 + LENGTH, 0);
+        frame
+    }
+
+    /// What a client may send before anybody reads it, whatever the length of its frame.
+    #[tokio::test(start_paused = true)]
+    async fn an_unread_frame_takes_little_memory_and_holds_up_its_client() {
+        let (ours, theirs) = tokio::io::duplex(1 << 10);
+        let (sender, receiver) = open(ours, Codec::Binary);
+        let (channel, mut reader) = tokio::io::duplex(INPUT_BUFFER);
+        let mut serving = pin!(serve(
+            &sender,
+            receiver,
+            vec![Some(channel)],
+            Duration::ZERO,
+            std::future::pending()
+        ));
+        let (mut from, mut to) = tokio::io::split(theirs);
+        let frame = frame();
+        let mut taken = 0;
+        let client = async {
+            while taken < frame.len() {
+                let end = frame.len().min(taken + 1000);
+                taken += to.write(&frame[taken..end]).await.unwrap();
+            }
+        };
+        // Longer than the server takes to notice a client that is gone.
+        tokio::select! {
+            () = client => panic!("everything was taken"),
+            () = &mut serving => panic!("the client was left"),
+            () = sleep(Duration::from_secs(60)) => {}
+        }
+        assert!(
+            (INPUT_BUFFER..INPUT_BUFFER + (100 << 10)).contains(&taken),
+            "{taken} bytes were taken"
+        );
+
+        // Once somebody reads, all of it comes. The client reads the signs of life meanwhile.
+        let mut signs = vec![0; 1 << 10];
+        let read = async {
+            let mut all = vec![1; LENGTH - 1];
+            reader.read_exact(&mut all).await.unwrap();
+            all
+        };
+        let client = async {
+            to.write_all(&frame[taken..]).await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        let signs = async { while from.read(&mut signs).await.unwrap() > 0 {} };
+        tokio::select! {
+            all = read => assert!(all == vec![0; LENGTH - 1]),
+            () = client => {}
+            () = signs => panic!("the connection ended"),
+            () = &mut serving => panic!("the client was left"),
+        }
     }
 }
