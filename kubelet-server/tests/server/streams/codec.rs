@@ -1,11 +1,12 @@
 //! Both parsers, with recorded and with random bytes.
 
 use bytes::{Bytes, BytesMut};
-use kubelet_server::streaming::spdy::frame::MAX_DATA_PIECE;
-use kubelet_server::streaming::spdy::{Decoder, Encoder, Frame, Headers, SpdyError};
+use kubelet_server::streaming::spdy::frame::{MAX_DATA_PIECE, REFUSED_STREAM};
+use kubelet_server::streaming::spdy::{Connection, Decoder, Encoder, Frame, Headers, SpdyError};
 use kubelet_server::streaming::websocket::message::{Codec, Received};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::session::sessions;
 
@@ -148,6 +149,64 @@ fn a_header_block_cannot_grow_without_end() {
         decode(&[&out]).unwrap_err().to_string(),
         "header block of SYN_REPLY frame: it is too large"
     );
+}
+
+#[test]
+fn a_frame_has_a_thousand_headers_at_most() {
+    for (count, expected) in [
+        (1000, None),
+        (
+            1001,
+            Some("header block of SYN_REPLY frame: it has too many headers"),
+        ),
+    ] {
+        let headers = (0..count).fold(Headers::new(), |headers, number| {
+            headers.with(&format!("h{number}"), "x")
+        });
+        let (stream, fin) = (1, false);
+        let written = encode(&[Frame::SynReply { stream, fin, headers }]);
+        let error = decode(&[&written]).err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), expected, "{count} headers");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_has_a_thousand_streams_at_most() {
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let (connection, _server) = Connection::server(ours);
+    tokio::spawn(connection.run());
+    let (mut reader, mut writer) = tokio::io::split(theirs);
+    let mut encoder = Encoder::new();
+    let writing = tokio::spawn(async move {
+        for number in 0..1001 {
+            let (stream, associated, priority, slot, fin, unidirectional) =
+                (2 * number + 1, 0, 0, 0, false, false);
+            let headers = Headers::new();
+            let frame = Frame::SynStream {
+                stream,
+                associated,
+                priority,
+                slot,
+                fin,
+                unidirectional,
+                headers,
+            };
+            let mut out = BytesMut::new();
+            encoder.encode(&frame, &mut out).unwrap();
+            writer.write_all(&out).await.unwrap();
+        }
+        writer
+    });
+    let (mut decoder, mut input) = (Decoder::new(), BytesMut::new());
+    let refused = loop {
+        match decoder.decode(&mut input).unwrap() {
+            Some(Frame::RstStream { stream, status }) => break (stream, status),
+            Some(_) => {}
+            None => assert!(reader.read_buf(&mut input).await.unwrap() > 0),
+        }
+    };
+    assert_eq!(refused, (2001, REFUSED_STREAM));
+    drop(writing.await.unwrap());
 }
 
 #[test]

@@ -322,3 +322,23 @@ async fn a_tunnel_that_breaks_the_protocol_gets_the_reason() {
     assert_eq!(heard(&mut socket).await, (String::new(), 1002));
     runtime.await.unwrap();
 }
+
+#[tokio::test]
+async fn more_ports_than_channels_are_refused() {
+    let server = Running::start(StreamServerOptions::default()).await;
+    for (count, expected) in [(127, "101"), (128, "400")] {
+        let ports: Vec<u16> = (1..=count).collect();
+        let offered = server
+            .handle
+            .offer_port_forward(&ports, Box::new(Reads(1)))
+            .unwrap();
+        let path = offered
+            .trim_start_matches(&format!("http://{}", server.address))
+            .to_owned();
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
+        let request = websocket_request("v4.channel.k8s.io").replace("/exec/x", &path);
+        let answer = ask(&mut socket, &request).await;
+        assert_eq!(answer.split(' ').nth(1), Some(expected), "{count} ports");
+    }
+    server.stop().await;
+}
