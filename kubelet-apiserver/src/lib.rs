@@ -67,6 +67,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+#![doc = include_str!("limits.md")]
 
 mod authorize;
 mod call;

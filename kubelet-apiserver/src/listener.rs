@@ -25,6 +25,14 @@ const MAX_CONNECTIONS: usize = 1024;
 const HANDSHAKE: Duration = Duration::from_secs(32);
 /// The pause after a failed accept, for example without free file descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The largest head of a request, in bytes: kube-apiserver's `MaxHeaderBytes` (1 MiB), and what `net/http` adds for its buffer.
+const MAX_HEAD: usize = (1 << 20) + (4 << 10);
+/// The most headers of a request over HTTP/1.1. hyper makes room for all of them before it reads one.
+const MAX_HEADERS: usize = 1000;
+/// The largest head of a request over HTTP/2, each header with 32 bytes more: `MaxHeaderBytes`, and what `net/http` adds for ten headers.
+const MAX_HEADER_LIST: u32 = (1 << 20) + 320;
+/// How many requests a client may have on one HTTP/2 connection (`MaxConcurrentStreams`).
+const MAX_STREAMS: u32 = 100;
 /// `EBADF`, which has no [`io::ErrorKind`].
 const BAD_DESCRIPTOR: i32 = 9;
 
@@ -131,7 +139,12 @@ where
             Some(_) = connections.join_next() => continue,
         };
         let open = open(stream);
-        let server = auto::Builder::new(streams.clone());
+        let mut server = auto::Builder::new(streams.clone());
+        server.http1().max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD);
+        server
+            .http2()
+            .max_header_list_size(MAX_HEADER_LIST)
+            .max_concurrent_streams(MAX_STREAMS);
         #[cfg(feature = "tls")]
         let streams = streams.clone();
         connections.spawn(async move {

@@ -206,6 +206,8 @@
 //! [`ClientCertificates`]: authentication::ClientCertificates
 //! [`TokenCache`]: authentication::TokenCache
 //! [`WebhookAuthorizer`]: authorization::WebhookAuthorizer
+//!
+#![doc = include_str!("limits.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 

@@ -36,8 +36,13 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(90);
 /// How often a client of HTTP/2 must show that it is alive.
 const PING: Duration = Duration::from_secs(30);
-/// The largest head of a request, in bytes (`MaxHeaderBytes`).
-const MAX_HEAD: usize = 1 << 20;
+/// The largest head of a request, in bytes: `MaxHeaderBytes` (1 MiB), and what `net/http` adds for its buffer. Also of the streaming server
+/// of a runtime, to which the headers of a client are handed on.
+pub(crate) const MAX_HEAD: usize = (1 << 20) + (4 << 10);
+/// The most headers of a request over HTTP/1.1. hyper makes room for all of them before it reads one.
+pub(crate) const MAX_HEADERS: usize = 1000;
+/// The largest head of a request over HTTP/2, each header with 32 bytes more: `MaxHeaderBytes`, and what `net/http` adds for ten headers.
+const MAX_HEADER_LIST: u32 = (1 << 20) + 320;
 /// How many requests a client may have on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 250;
 /// How many connections are open at most, unless set.
@@ -277,12 +282,13 @@ pub(crate) fn http(
         http.timer(TokioTimer::new())
             .keep_alive_interval(PING)
             .max_concurrent_streams(MAX_STREAMS)
-            .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
+            .max_header_list_size(MAX_HEADER_LIST);
         until_idle(http.serve_connection(stream, service), requests, closing).boxed()
     } else {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(IDLE)
+            .max_headers(MAX_HEADERS)
             .max_buf_size(MAX_HEAD);
         let serving = http.serve_connection(stream, service).with_upgrades();
         until_idle(serving, requests, closing).boxed()

@@ -9,6 +9,7 @@ mod node_of_your_own;
 mod on_containerd;
 mod pods;
 mod pressure;
+mod python_client;
 mod restart;
 mod server;
 mod settings;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::cluster::{Cluster, NODE};
 use super::on_containerd::remove_cgroups;
 use super::pods::{IMAGE, pod};
-use super::usage;
+use super::{python_client, usage};
 use crate::standalone::{Agent, GUARD, until};
 
 /// The protocols of `kubectl`: WebSocket, and SPDY as older ones speak it.
@@ -90,6 +90,7 @@ async fn everything(
         client.attach().await;
         client.port_forward(port, listen).await;
     }
+    python(cluster, kubectl, port, cgroups.is_some()).await;
     raw(cluster, kubectl).await;
     usage::check(cluster, kubectl, "talks", cgroups.is_some()).await;
     debug(cluster, kubectl).await;
@@ -97,6 +98,27 @@ async fn everything(
         cluster.kubectl(kubectl, &["delete", "pod", name, "--timeout=100s", "--grace-period=1"]).await;
     }
     end(&mut agent).await;
+}
+
+/// The official Python client, which sends an input as one message.
+async fn python(cluster: &Cluster, kubectl: &Path, port: u16, on_containerd: bool) {
+    if !python_client::is_there().await {
+        return;
+    }
+    // A process has no terminal, but a command in it may.
+    let terminal = if on_containerd { python_client::TYPED } else { "" };
+    if on_containerd {
+        cluster.create(&python_client::typed());
+        cluster.ready(terminal).await;
+    }
+    let said = python_client::talk(cluster, "talks", terminal, port).await;
+    if on_containerd {
+        cluster.kubectl(kubectl, &["delete", "pod", terminal, "--timeout=100s", "--grace-period=1"]).await;
+    }
+    let refused = said.lines().find(|line| line.starts_with("one message of 40 MiB")).unwrap();
+    // Clients of the older protocol talk to the runtime: containerd closes the connection its own way.
+    let by_us = !on_containerd || said.contains("v5.channel.k8s.io");
+    assert!(!by_us || refused.contains("close 1009"), "{said}");
 }
 
 async fn end(agent: &mut Agent) {
@@ -212,19 +234,47 @@ impl Client<'_> {
     }
 
     async fn copy(&self) {
-        let (up, down) = (self.cluster.path("up"), self.cluster.path("down"));
-        let content: Vec<u8> = (0..3_000_000_u32).map(|place| (place * 11 / 7) as u8).collect();
-        std::fs::write(&up, &content).unwrap();
-        drop(std::fs::remove_file(&down));
         // Processes share the folders of the host.
         let there = format!("/tmp/kubelet-cp-{}", std::process::id());
+        let (up, down) = (self.cluster.path("up"), self.cluster.path("down"));
+        let content: Vec<u8> =
+            (0..python_client::stream_mib() << 20).map(|place| (place * 11 / 7) as u8).collect();
+        std::fs::write(&up, &content).unwrap();
+        self.copy_up_and_down(&up, &there, &down).await;
+        assert!(std::fs::read(&down).unwrap() == content);
+        for file in [&up, &down] {
+            std::fs::remove_file(file).unwrap();
+        }
+
+        std::fs::create_dir(&up).unwrap();
+        let files = python_client::stream_files();
+        let text = |number: usize| format!("{number}").repeat(number % 1000);
+        for number in 0..files {
+            std::fs::write(up.join(format!("file-{number}")), text(number)).unwrap();
+        }
+        self.copy_up_and_down(&up, &there, &down).await;
+        assert_eq!(std::fs::read_dir(&down).unwrap().count(), files);
+        for number in 0..files {
+            assert!(std::fs::read(down.join(format!("file-{number}"))).unwrap() == text(number).as_bytes());
+        }
+        for folder in [&up, &down] {
+            std::fs::remove_dir_all(folder).unwrap();
+        }
+    }
+
+    /// Copies a file or a folder into the pod and back.
+    async fn copy_up_and_down(&self, up: &Path, there: &str, down: &Path) {
         let target = format!("talks:{there}");
+        let begin = std::time::Instant::now();
         for (from, to) in [(up.to_str().unwrap(), &*target), (&*target, down.to_str().unwrap())] {
             let output = self.run(&["cp", from, to], b"").await;
             assert!(output.status.success(), "{:?}", String::from_utf8_lossy(&output.stderr));
         }
-        assert!(std::fs::read(&down).unwrap() == content);
-        self.run(&["exec", "talks", "--", "rm", &there], b"").await;
+        #[expect(clippy::print_stdout, reason = "how long it took is shown, not judged")]
+        {
+            println!("kubectl cp up and down, WebSocket {}: {:?}", self.websockets, begin.elapsed());
+        }
+        self.run(&["exec", "talks", "--", "rm", "-r", there], b"").await;
     }
 
     /// What is typed reaches the container, and what it says comes back and is in its log.

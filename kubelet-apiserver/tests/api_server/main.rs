@@ -7,6 +7,7 @@ mod controller;
 mod faults;
 mod kept;
 mod kubectl;
+mod limits;
 mod listing;
 mod loopback;
 mod nodes;

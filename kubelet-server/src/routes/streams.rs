@@ -8,6 +8,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use kubelet_core::runtime::streaming::{StreamOptions, StreamingRuntime};
 use kubelet_core::{PodExt as _, PodKey};
 use metrics::counter;
+use tracing::{Instrument as _, Span, info_span};
 
 use super::{ContainerPath, parameter, parameters};
 use crate::body::{self, Body};
@@ -89,15 +90,18 @@ pub(crate) async fn exec(
         Ok(parsed) => parsed,
         Err(refusal) => return *refusal,
     };
-    if pods.pod(&path.pod).is_none() {
+    let Some(pod) = pods.pod(&path.pod) else {
         return body::text(StatusCode::NOT_FOUND, "pod does not exist");
-    }
+    };
     let command: Vec<String> = parameters(query, "command").collect();
     match runtime
         .exec_url(&path.pod, &path.container, &command, streams)
         .await
     {
-        Ok(url) => forward(settings, "exec", &url, Some(streams), request).await,
+        Ok(url) => {
+            let span = info_span!("exec", pod = %path.pod, uid = %pod.uid(), container = path.container);
+            forward(settings, "exec", &url, Some(streams), request, span).await
+        }
         Err(error) => streaming::stream_error_response(&error),
     }
 }
@@ -119,7 +123,10 @@ pub(crate) async fn attach(
         return body::text(StatusCode::NOT_FOUND, "pod does not exist");
     };
     match runtime.attach_url(&pod, &path.container, streams).await {
-        Ok(url) => forward(settings, "attach", &url, Some(streams), request).await,
+        Ok(url) => {
+            let span = info_span!("attach", pod = %path.pod, uid = %pod.uid(), container = path.container);
+            forward(settings, "attach", &url, Some(streams), request, span).await
+        }
         Err(error) => streaming::stream_error_response(&error),
     }
 }
@@ -172,7 +179,10 @@ pub(crate) async fn port_forward(
         return body::text(StatusCode::NOT_FOUND, "pod not found");
     }
     match runtime.port_forward_url(&key, &ports).await {
-        Ok(url) => forward(settings, "portforward", &url, None, request).await,
+        Ok(url) => {
+            let span = info_span!("portforward", pod = %key, uid = %pod.uid());
+            forward(settings, "portforward", &url, None, request, span).await
+        }
         Err(error) => streaming::stream_error_response(&error),
     }
 }
@@ -182,13 +192,14 @@ fn is_tunnel(settings: &Settings, request: &Request<Body>) -> bool {
     settings.websockets && streaming::wants_tunnel(request.headers())
 }
 
-/// Hands the streams on to the URL of the runtime. `streams` is `None` for ports.
+/// Hands the streams on to the URL of the runtime. `streams` is `None` for ports; `span` is that of what is logged about them.
 async fn forward(
     settings: &Settings,
     subresource: &'static str,
     url: &str,
     streams: Option<StreamOptions>,
     request: Request<Body>,
+    span: Span,
 ) -> Response<Body> {
     let target = match url.parse::<Uri>() {
         Ok(target) if target.authority().is_some() => target,
@@ -230,10 +241,11 @@ async fn forward(
         }
     };
     if let Some(session) = answer.session {
-        sessions.run(Box::pin(async move {
+        let session = async move {
             session.await;
             drop(measured);
-        }));
+        };
+        sessions.run(Box::pin(session.instrument(span)));
     }
     answer.response
 }

@@ -3,10 +3,12 @@
 use std::fmt::Display;
 
 use crate::body::{self, Body};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use kubelet_core::runtime::streaming::{StreamError, StreamErrorKind};
+use tracing::{Instrument as _, Span};
 
 /// The answer to a request for streams.
 #[must_use]
@@ -24,6 +26,12 @@ impl Answer {
             response,
             session: None,
         }
+    }
+
+    /// What the streams log is within this span.
+    pub(super) fn within(mut self, span: Span) -> Self {
+        self.session = self.session.map(|session| session.instrument(span).boxed());
+        self
     }
 
     pub(super) fn error(status: StatusCode, message: impl Display) -> Self {

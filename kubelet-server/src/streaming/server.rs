@@ -17,17 +17,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, warn};
+use tracing::{debug, info_span, warn};
 
 use super::answer::{Answer, text_error};
 use super::command::{StreamTimeouts, serve_command};
 use super::forward::serve_port_forward;
 use super::offers::{Offers, Refused};
+use crate::server::{MAX_HEAD, MAX_HEADERS};
 
 /// So long a client may take to send the head of its request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest head of a request.
-const MAX_HEAD: usize = 64 << 10;
 /// So many clients may be connected.
 const MAX_CONNECTIONS: usize = 4096;
 
@@ -164,6 +163,7 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
+        .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD)
         .auto_date_header(false)
         .title_case_headers(true)
@@ -206,9 +206,15 @@ fn answer(request: Request<Incoming>, shared: &Shared) -> Answer {
                 streams,
                 command,
             }),
-        ) => serve_command(request, kind, streams, command, shared.timeouts),
+        ) => {
+            let span = info_span!("command", command = ?command.command());
+            let answer = serve_command(request, kind, streams, command, shared.timeouts);
+            answer.within(span)
+        }
         ("portforward", Some(Offer::PortForward { ports, forwarder })) => {
-            serve_port_forward(request, &ports, forwarder, shared.timeouts)
+            let span = info_span!("portforward", pod = forwarder.pod());
+            let answer = serve_port_forward(request, &ports, forwarder, shared.timeouts);
+            answer.within(span)
         }
         _ => not_found(),
     }

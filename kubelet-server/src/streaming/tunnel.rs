@@ -5,20 +5,23 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use futures::{FutureExt, Sink, Stream};
+use futures::FutureExt;
 use http::header::{CONNECTION, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use metrics::counter;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 use tracing::debug;
 
 use super::answer::Answer;
 use super::client::{dial, is_odd};
 use super::negotiate::{self, SPDY, STREAM_PROTOCOL, TUNNEL_PREFIX};
 use super::proxy;
+use super::websocket::frame::{Decoder, NORMAL, Piece};
+use super::websocket::io::{self, Incoming, Outgoing, ReadError};
 use super::websocket::socket;
+
+/// So many bytes of answers to pings wait until the client reads.
+const MAX_ANSWERS: usize = 4 << 10;
 
 /// Answers a request for a tunnel (`SPDY/3.1+portforward.k8s.io`) from the URL of a runtime. See
 /// [`wants_tunnel`](negotiate::wants_tunnel). The tunnel ends when no byte came for `idle`; zero means never.
@@ -76,16 +79,8 @@ pub async fn serve_tunnel<B>(mut request: Request<B>, target: &Uri, idle: Durati
         let (Some(backend), Ok(client)) = (backend, client) else {
             return debug!("the client or the runtime is gone before the tunnel began");
         };
-        let socket = socket::accept(hyper_util::rt::TokioIo::new(client)).await;
-        proxy::copy(
-            Messages {
-                socket,
-                rest: Bytes::new(),
-            },
-            backend,
-            idle,
-        )
-        .await;
+        let client = Messages::new(hyper_util::rt::TokioIo::new(client));
+        proxy::copy(client, backend, idle).await;
     };
     Answer {
         response,
@@ -115,16 +110,35 @@ fn spdy_headers(headers: &HeaderMap, protocols: &[String]) -> HeaderMap {
     headers
 }
 
-/// The bytes of binary messages, whose borders mean nothing.
+/// The bytes of messages, whose borders mean nothing.
 struct Messages<T> {
-    socket: WebSocketStream<T>,
+    incoming: Incoming<ReadHalf<T>>,
+    outgoing: Outgoing<WriteHalf<T>>,
     rest: Bytes,
+    /// A close frame was sent, or is to be.
+    closed: bool,
 }
 
-fn broken(error: Error) -> std::io::Error {
-    match error {
-        Error::Io(error) => error,
-        other => std::io::Error::other(other),
+impl<T: AsyncRead + AsyncWrite> Messages<T> {
+    fn new(io: T) -> Self
+    where
+        T: Unpin,
+    {
+        let (reader, writer) = tokio::io::split(io);
+        Self {
+            // As in the reference, a message may be of any length: the frames of SPDY within have the limits.
+            incoming: Incoming::new(reader, Decoder::new(None)),
+            outgoing: Outgoing::new(writer),
+            rest: Bytes::new(),
+            closed: false,
+        }
+    }
+
+    /// Says goodbye, as far as the client takes it.
+    fn close(&mut self, code: u16, context: &mut Context<'_>) {
+        if !std::mem::replace(&mut self.closed, true) && self.outgoing.push_close(code).is_ok() {
+            let _unsent = self.outgoing.poll_flush(context);
+        }
     }
 }
 
@@ -135,14 +149,34 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Messages<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         while self.rest.is_empty() {
-            match ready!(Pin::new(&mut self.socket).poll_next(context)) {
-                Some(Ok(Message::Binary(data))) => self.rest = data,
-                Some(Ok(Message::Text(_))) => {
+            if self.outgoing.unsent() > MAX_ANSWERS {
+                ready!(self.outgoing.poll_flush(context))?;
+            }
+            match ready!(self.incoming.poll_next(context)) {
+                Ok(Some(Piece::Data { text: true, .. })) => {
                     return Poll::Ready(Err(std::io::Error::other("the tunnel got a text message")));
                 }
-                Some(Ok(_)) => {}
-                Some(Err(Error::ConnectionClosed)) | None => return Poll::Ready(Ok(())),
-                Some(Err(error)) => return Poll::Ready(Err(broken(error))),
+                Ok(Some(Piece::Data { data, .. })) => self.rest = data,
+                Ok(Some(Piece::Ping(data))) => {
+                    self.outgoing.push(io::PONG, &data)?;
+                    let _unsent = self.outgoing.poll_flush(context)?;
+                }
+                Ok(Some(Piece::Pong)) => {}
+                Ok(Some(Piece::Close(code))) => {
+                    self.close(code.unwrap_or(NORMAL), context);
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(None) => return Poll::Ready(Ok(())),
+                Err(error) => {
+                    socket::log(&error);
+                    return Poll::Ready(Err(match error {
+                        ReadError::Io(error) => error,
+                        ReadError::Frame(error) => {
+                            self.close(error.close_code(), context);
+                            std::io::Error::other(error)
+                        }
+                    }));
+                }
             }
         }
         let length = self.rest.len().min(buffer.remaining());
@@ -158,20 +192,20 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Messages<T> {
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        ready!(Pin::new(&mut self.socket).poll_ready(context)).map_err(broken)?;
-        let message = Message::Binary(Bytes::copy_from_slice(data));
-        Pin::new(&mut self.socket).start_send(message).map_err(broken)?;
+        ready!(self.outgoing.poll_flush(context))?;
+        if self.closed {
+            return Poll::Ready(Err(std::io::ErrorKind::BrokenPipe.into()));
+        }
+        self.outgoing.push(io::BINARY, data)?;
         Poll::Ready(Ok(data.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(context).map_err(broken)
+        self.outgoing.poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        match ready!(Pin::new(&mut self.socket).poll_close(context)) {
-            Ok(()) | Err(Error::ConnectionClosed) => Poll::Ready(Ok(())),
-            Err(error) => Poll::Ready(Err(broken(error))),
-        }
+        self.close(NORMAL, context);
+        self.outgoing.poll_flush(context)
     }
 }

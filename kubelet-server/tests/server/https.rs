@@ -59,7 +59,7 @@ impl Authority {
     }
 }
 
-fn serving() -> (ServingCertificate, Vec<u8>, Vec<u8>) {
+pub(crate) fn serving() -> (ServingCertificate, Vec<u8>, Vec<u8>) {
     let pair = rcgen::generate_simple_self_signed(["node1".to_owned()]).unwrap();
     let (chain, key) = (
         pair.cert.pem().into_bytes(),
@@ -71,14 +71,14 @@ fn serving() -> (ServingCertificate, Vec<u8>, Vec<u8>) {
 }
 
 /// A server on a port of this host, until it is dropped.
-struct Running {
-    address: SocketAddr,
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Running {
-    fn start(server: Server) -> Self {
+    pub(crate) fn start(server: Server) -> Self {
         let (address, shutdown) = (server.local_addr(), CancellationToken::new());
         let task = tokio::spawn(server.run(shutdown.clone()));
         Self {
@@ -88,17 +88,17 @@ impl Running {
         }
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         self.task.await.unwrap();
     }
 }
 
-fn local() -> SocketAddr {
+pub(crate) fn local() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
 
-fn pods() -> Arc<dyn NodePods> {
+pub(crate) fn pods() -> Arc<dyn NodePods> {
     Arc::new(Vec::<Arc<Pod>>::new())
 }
 
@@ -151,7 +151,7 @@ async fn connect(
     connect_with(address, identity, versions, &[]).await
 }
 
-async fn connect_with(
+pub(crate) async fn connect_with(
     address: SocketAddr,
     identity: Option<&(String, String)>,
     versions: &[&'static rustls::SupportedProtocolVersion],

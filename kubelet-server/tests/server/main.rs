@@ -10,6 +10,7 @@
 mod chromium;
 mod console;
 mod https;
+mod limits;
 mod logs;
 #[cfg(feature = "pods-api")]
 mod pods_proto_generated;

@@ -15,7 +15,7 @@ const ERROR: u8 = 3;
 
 impl Session {
     pub(super) async fn over_websocket<T: AsyncRead + AsyncWrite + Unpin>(self, io: T) {
-        let (sender, receiver) = socket::open(io, Codec::of(self.protocol)).await;
+        let (sender, receiver) = socket::open(io, Codec::of(self.protocol));
         let idle = self.timeouts.idle;
         let (stdin_writer, stdin) = pipe(self.options.stdin, INPUT_BUFFER);
         let (resize_writer, resize) = pipe(true, INPUT_BUFFER);

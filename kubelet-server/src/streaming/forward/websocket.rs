@@ -16,7 +16,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
     forwarder: &dyn PortForwarder,
     timeouts: StreamTimeouts,
 ) {
-    let (sender, receiver) = socket::open(io, Codec::of(protocol)).await;
+    let (sender, receiver) = socket::open(io, Codec::of(protocol));
     let mut inbound = Vec::new();
     let mut clients = Vec::new();
     for _ in ports {

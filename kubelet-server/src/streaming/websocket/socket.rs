@@ -2,22 +2,17 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::stream::{SplitSink, SplitStream};
-use futures::{SinkExt, StreamExt};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode};
-use tracing::debug;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::OpCode;
+use tracing::{debug, warn};
 
 use super::super::spdy::connection::{Activity, SIGN_OF_LIFE};
-use super::message::{Codec, Received};
+use super::frame::{self, Decoder, FrameError, MAX_FRAME, Piece};
+use super::io::{self, Incoming, Outgoing, ReadError};
+use super::message::{Codec, MessageError, MessageReader, Received};
 
-/// The longest message that a client may send.
-const MAX_MESSAGE: usize = 4 << 20;
 /// So many bytes of the client wait in a channel until the command reads them.
 pub(crate) const INPUT_BUFFER: usize = 256 << 10;
 /// So many bytes of the command wait in a channel until they are sent.
@@ -27,52 +22,67 @@ const MAX_SENT: usize = 32 << 10;
 /// After our goodbye, so long the client may take to close the connection.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// The server's end of a WebSocket.
-pub(crate) async fn accept<T: AsyncRead + AsyncWrite + Unpin>(io: T) -> WebSocketStream<T> {
-    let config = WebSocketConfig::default()
-        .max_message_size(Some(MAX_MESSAGE))
-        .max_frame_size(Some(MAX_MESSAGE))
-        .write_buffer_size(0);
-    WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
-}
-
 /// The sending half.
 pub(crate) struct Sender<T> {
-    sink: Mutex<SplitSink<WebSocketStream<T>, Message>>,
+    outgoing: Mutex<Outgoing<WriteHalf<T>>>,
     codec: Codec,
     activity: Activity,
 }
 
 /// The receiving half.
 pub(crate) struct Receiver<T> {
-    stream: SplitStream<WebSocketStream<T>>,
+    incoming: Incoming<ReadHalf<T>>,
 }
 
 /// Where the bytes of each channel go. `None` if they are thrown away.
 pub(crate) type Inbound = Vec<Option<DuplexStream>>;
 
+/// Why a client is not read any more.
+enum End {
+    /// It has closed the connection.
+    Gone,
+    /// It has sent a close frame, and gets one with this code.
+    Closed(u16),
+    /// It gets a close frame with this code, and may take its time to read it.
+    Refused(u16),
+}
+
 /// The two halves of a new connection.
-pub(crate) async fn open<T: AsyncRead + AsyncWrite + Unpin>(io: T, codec: Codec) -> (Sender<T>, Receiver<T>) {
-    let (sink, stream) = accept(io).await.split();
-    (
-        Sender {
-            sink: Mutex::new(sink),
-            codec,
-            activity: Activity::new(),
-        },
-        Receiver { stream },
-    )
+pub(crate) fn open<T: AsyncRead + AsyncWrite + Unpin>(io: T, codec: Codec) -> (Sender<T>, Receiver<T>) {
+    let (reader, writer) = tokio::io::split(io);
+    let sender = Sender {
+        outgoing: Mutex::new(Outgoing::new(writer)),
+        codec,
+        activity: Activity::new(),
+    };
+    let incoming = Incoming::new(reader, Decoder::new(Some(MAX_FRAME)));
+    (sender, Receiver { incoming })
+}
+
+/// Logs why the connection of a client ends.
+pub(crate) fn log(error: &ReadError) {
+    match error {
+        ReadError::Frame(error @ FrameError::TooLong { .. }) => {
+            warn!(%error, "closing the WebSocket of a client")
+        }
+        ReadError::Frame(error) => debug!(%error, "closing the WebSocket of a client"),
+        ReadError::Io(error) => debug!(%error, "the client's WebSocket failed"),
+    }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Sender<T> {
     /// Sends one message. `false` if the client is gone.
     pub(crate) async fn send(&self, channel: u8, data: &[u8]) -> bool {
         let message = self.codec.write(channel, data);
-        let message = match self.codec {
-            Codec::Binary | Codec::BinaryWithClose => Message::binary(message),
-            Codec::Base64 => Message::text(String::from_utf8_lossy(&message).into_owned()),
+        let kind = match self.codec {
+            Codec::Binary | Codec::BinaryWithClose => io::BINARY,
+            Codec::Base64 => io::TEXT,
         };
-        let sent = self.sink.lock().await.send(message).await.is_ok();
+        self.send_frame(kind, &message).await
+    }
+
+    async fn send_frame(&self, kind: OpCode, payload: &[u8]) -> bool {
+        let sent = self.outgoing.lock().await.send(kind, payload).await.is_ok();
         self.activity.note();
         sent
     }
@@ -96,44 +106,29 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Sender<T> {
     async fn gone_while_unread(&self) {
         loop {
             sleep(SIGN_OF_LIFE).await;
-            if self
-                .sink
-                .lock()
-                .await
-                .send(Message::Pong(Bytes::new()))
-                .await
-                .is_err()
-            {
+            if self.outgoing.lock().await.send(io::PONG, &[]).await.is_err() {
                 return;
             }
         }
     }
 
-    /// Says goodbye.
-    pub(crate) async fn close(&self) {
-        let frame = CloseFrame {
-            code: CloseCode::Normal,
-            reason: "".into(),
-        };
-        let _ = self.sink.lock().await.send(Message::Close(Some(frame))).await;
+    /// Says goodbye. Some clients look for it only at the end of the connection, so that follows at once.
+    async fn close(&self, code: u16) {
+        drop(self.outgoing.lock().await.close(code).await);
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Receiver<T> {
-    /// Hands the client's bytes to the channels until the client is gone or breaks the protocol. A channel whose reader is
-    /// slow holds up the others, but not what is sent. That the client is gone is noticed all the same.
-    pub(crate) async fn run(&mut self, sender: &Sender<T>, mut inbound: Inbound) {
+    /// Hands the client's bytes to the channels as they arrive, until the client is gone or breaks the protocol. A channel whose
+    /// reader is slow holds up the others, but not what is sent. That the client is gone is noticed all the same.
+    async fn run(&mut self, sender: &Sender<T>, mut inbound: Inbound) -> End {
+        let mut messages = MessageReader::new(sender.codec);
         loop {
-            let message = match self.stream.next().await {
-                Some(Ok(message)) => message,
-                Some(Err(error)) => return debug!(%error, "the client's WebSocket failed"),
-                None => return,
+            let (first, last, data) = match self.next(sender).await {
+                Ok((first, last, data)) => (first, last, data),
+                Err(end) => return end,
             };
-            sender.activity.note();
-            if !(message.is_binary() || message.is_text()) {
-                continue;
-            }
-            match sender.codec.read(&message.into_data()) {
+            match messages.read(first, last, data) {
                 Ok(Received::Data { channel, data }) => {
                     let Some(slot) = inbound.get_mut(usize::from(channel)) else {
                         continue;
@@ -142,7 +137,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Receiver<T> {
                     let written = tokio::select! {
                         biased;
                         written = writer.write_all(&data) => written,
-                        () = sender.gone_while_unread() => return debug!("the client left before its input was read"),
+                        () = sender.gone_while_unread() => {
+                            debug!("the client left before its input was read");
+                            return End::Gone;
+                        }
                     };
                     if written.is_err() {
                         // Nobody reads it any more.
@@ -151,17 +149,61 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Receiver<T> {
                 }
                 Ok(Received::Close { channel }) => match inbound.get_mut(usize::from(channel)) {
                     Some(slot) => *slot = None,
-                    None => return debug!(channel, "the client ends a channel that does not exist"),
+                    None => {
+                        debug!(channel, "the client ends a channel that does not exist");
+                        return End::Refused(frame::NORMAL);
+                    }
                 },
                 Ok(Received::Nothing) => {}
+                Err(error @ MessageError::CloseSignal) => {
+                    debug!(%error, "closing the WebSocket of a client");
+                    return End::Refused(frame::NORMAL);
+                }
                 Err(error) => debug!(%error, "message of the client is thrown away"),
             }
         }
     }
 
-    /// Waits until the client has closed the connection, too.
-    pub(crate) async fn linger(&mut self) {
-        let drain = async { while let Some(Ok(_)) = self.stream.next().await {} };
+    /// The next piece of a message.
+    async fn next(&mut self, sender: &Sender<T>) -> Result<(bool, bool, bytes::Bytes), End> {
+        loop {
+            let piece = match self.incoming.next().await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => return Err(End::Gone),
+                Err(error) => {
+                    log(&error);
+                    return Err(match error {
+                        ReadError::Io(_) => End::Gone,
+                        ReadError::Frame(error) => End::Refused(error.close_code()),
+                    });
+                }
+            };
+            sender.activity.note();
+            match piece {
+                Piece::Data {
+                    first, last, data, ..
+                } => return Ok((first, last, data)),
+                Piece::Ping(data) => {
+                    if !sender.send_frame(io::PONG, &data).await {
+                        return Err(End::Gone);
+                    }
+                }
+                Piece::Pong => {}
+                Piece::Close(code) => return Err(End::Closed(code.unwrap_or(frame::NORMAL))),
+            }
+        }
+    }
+
+    /// Waits until the client has closed the connection, too. What it still sends is thrown away: a connection that is closed before
+    /// everything was read is reset, and the client may never see the goodbye.
+    async fn linger(&mut self) {
+        let drain = async {
+            while let Ok(Some(piece)) = self.incoming.next().await {
+                if matches!(piece, Piece::Close(_)) {
+                    return;
+                }
+            }
+        };
         let _ = timeout(LINGER, drain).await;
     }
 }
@@ -175,12 +217,86 @@ pub(crate) async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
     work: impl Future<Output = ()>,
 ) {
     let idle = (!idle.is_zero()).then_some(idle);
-    tokio::select! {
-        () = work => {}
-        () = receiver.run(sender, inbound) => return,
-        () = sender.activity.idle_for(idle) => {}
-    }
-    if timeout(LINGER, sender.close()).await.is_ok() {
+    let end = tokio::select! {
+        () = work => End::Refused(frame::NORMAL),
+        end = receiver.run(sender, inbound) => end,
+        () = sender.activity.idle_for(idle) => End::Refused(frame::NORMAL),
+    };
+    let (End::Closed(code) | End::Refused(code)) = end else {
+        return;
+    };
+    let said = timeout(LINGER, sender.close(code)).await.is_ok();
+    if said && matches!(end, End::Refused(_)) {
         receiver.linger().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    const LENGTH: usize = 4 << 20;
+
+    /// A frame of zeros, for channel 0.
+    fn frame() -> Vec<u8> {
+        let mut frame = vec![0x82, 0x80 | 127];
+        frame.extend((LENGTH as u64).to_be_bytes());
+        frame.resize(14 + LENGTH, 0);
+        frame
+    }
+
+    /// What a client may send before anybody reads it, whatever the length of its frame.
+    #[tokio::test(start_paused = true)]
+    async fn an_unread_frame_takes_little_memory_and_holds_up_its_client() {
+        let (ours, theirs) = tokio::io::duplex(1 << 10);
+        let (sender, receiver) = open(ours, Codec::Binary);
+        let (channel, mut reader) = tokio::io::duplex(INPUT_BUFFER);
+        let mut serving = pin!(serve(
+            &sender,
+            receiver,
+            vec![Some(channel)],
+            Duration::ZERO,
+            std::future::pending()
+        ));
+        let (mut from, mut to) = tokio::io::split(theirs);
+        let frame = frame();
+        let mut taken = 0;
+        let client = async {
+            while taken < frame.len() {
+                let end = frame.len().min(taken + 1000);
+                taken += to.write(&frame[taken..end]).await.unwrap();
+            }
+        };
+        // Longer than the server takes to notice a client that is gone.
+        tokio::select! {
+            () = client => panic!("everything was taken"),
+            () = &mut serving => panic!("the client was left"),
+            () = sleep(Duration::from_secs(60)) => {}
+        }
+        assert!(
+            (INPUT_BUFFER..INPUT_BUFFER + (100 << 10)).contains(&taken),
+            "{taken} bytes were taken"
+        );
+
+        // Once somebody reads, all of it comes. The client reads the signs of life meanwhile.
+        let mut signs = vec![0; 1 << 10];
+        let read = async {
+            let mut all = vec![1; LENGTH - 1];
+            reader.read_exact(&mut all).await.unwrap();
+            all
+        };
+        let client = async {
+            to.write_all(&frame[taken..]).await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        let signs = async { while from.read(&mut signs).await.unwrap() > 0 {} };
+        tokio::select! {
+            all = read => assert!(all == vec![0; LENGTH - 1]),
+            () = client => {}
+            () = signs => panic!("the connection ended"),
+            () = &mut serving => panic!("the client was left"),
+        }
     }
 }

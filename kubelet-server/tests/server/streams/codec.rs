@@ -1,11 +1,12 @@
 //! Both parsers, with recorded and with random bytes.
 
 use bytes::{Bytes, BytesMut};
-use kubelet_server::streaming::spdy::frame::MAX_DATA_PIECE;
-use kubelet_server::streaming::spdy::{Decoder, Encoder, Frame, Headers, SpdyError};
+use kubelet_server::streaming::spdy::frame::{MAX_DATA_PIECE, REFUSED_STREAM};
+use kubelet_server::streaming::spdy::{Connection, Decoder, Encoder, Frame, Headers, SpdyError};
 use kubelet_server::streaming::websocket::message::{Codec, Received};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::session::sessions;
 
@@ -151,6 +152,64 @@ fn a_header_block_cannot_grow_without_end() {
 }
 
 #[test]
+fn a_frame_has_a_thousand_headers_at_most() {
+    for (count, expected) in [
+        (1000, None),
+        (
+            1001,
+            Some("header block of SYN_REPLY frame: it has too many headers"),
+        ),
+    ] {
+        let headers = (0..count).fold(Headers::new(), |headers, number| {
+            headers.with(&format!("h{number}"), "x")
+        });
+        let (stream, fin) = (1, false);
+        let written = encode(&[Frame::SynReply { stream, fin, headers }]);
+        let error = decode(&[&written]).err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), expected, "{count} headers");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_has_a_thousand_streams_at_most() {
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let (connection, _server) = Connection::server(ours);
+    tokio::spawn(connection.run());
+    let (mut reader, mut writer) = tokio::io::split(theirs);
+    let mut encoder = Encoder::new();
+    let writing = tokio::spawn(async move {
+        for number in 0..1001 {
+            let (stream, associated, priority, slot, fin, unidirectional) =
+                (2 * number + 1, 0, 0, 0, false, false);
+            let headers = Headers::new();
+            let frame = Frame::SynStream {
+                stream,
+                associated,
+                priority,
+                slot,
+                fin,
+                unidirectional,
+                headers,
+            };
+            let mut out = BytesMut::new();
+            encoder.encode(&frame, &mut out).unwrap();
+            writer.write_all(&out).await.unwrap();
+        }
+        writer
+    });
+    let (mut decoder, mut input) = (Decoder::new(), BytesMut::new());
+    let refused = loop {
+        match decoder.decode(&mut input).unwrap() {
+            Some(Frame::RstStream { stream, status }) => break (stream, status),
+            Some(_) => {}
+            None => assert!(reader.read_buf(&mut input).await.unwrap() > 0),
+        }
+    };
+    assert_eq!(refused, (2001, REFUSED_STREAM));
+    drop(writing.await.unwrap());
+}
+
+#[test]
 fn a_long_data_frame_comes_in_pieces() {
     let data = Bytes::from(vec![7; 2 * MAX_DATA_PIECE + 1]);
     let written = encode(&[Frame::Data {
@@ -276,7 +335,7 @@ proptest! {
     fn messages_are_read_as_written(channel in 0_u8..75, data in vec(any::<u8>(), 0..100)) {
         for codec in [Codec::Binary, Codec::BinaryWithClose, Codec::Base64] {
             let read = codec.read(&codec.write(channel, &data)).unwrap();
-            prop_assert_eq!(read, Received::Data { channel, data: data.clone() });
+            prop_assert_eq!(read, Received::Data { channel, data: data.clone().into() });
         }
     }
 }

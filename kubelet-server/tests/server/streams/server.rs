@@ -67,7 +67,7 @@ impl Running {
     }
 
     /// Sends the head of a request, and gives the head of the answer and the connection.
-    async fn request(&self, head: &str) -> (String, TcpStream) {
+    pub(super) async fn request(&self, head: &str) -> (String, TcpStream) {
         let mut socket = TcpStream::connect(self.address).await.unwrap();
         socket.write_all(head.as_bytes()).await.unwrap();
         let mut answer = Vec::new();

@@ -179,7 +179,9 @@ impl Transcript {
                         Received::Data { channel, data } if data.is_empty() => {
                             self.note(channel.into(), Event::Empty)
                         }
-                        Received::Data { channel, data } => self.note(channel.into(), Event::Data(data)),
+                        Received::Data { channel, data } => {
+                            self.note(channel.into(), Event::Data(data.to_vec()))
+                        }
                         other => panic!("a server does not send {other:?}"),
                     }
                 }

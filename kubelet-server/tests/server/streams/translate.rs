@@ -43,7 +43,7 @@ const TTY: StreamOptions = StreamOptions {
 const IDLE: Duration = Duration::from_secs(600);
 
 /// The node's end of a connection: answers one request from the runtime at `target`.
-async fn node(target: String, options: StreamOptions) -> TcpStream {
+pub(super) async fn node(target: String, options: StreamOptions) -> TcpStream {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (server, _) = listener.accept().await.unwrap();
@@ -81,7 +81,7 @@ async fn node(target: String, options: StreamOptions) -> TcpStream {
 }
 
 /// Sends a request, and gives the head of the answer.
-async fn ask(socket: &mut TcpStream, head: &str) -> String {
+pub(super) async fn ask(socket: &mut TcpStream, head: &str) -> String {
     socket.write_all(head.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
@@ -90,7 +90,7 @@ async fn ask(socket: &mut TcpStream, head: &str) -> String {
     String::from_utf8(answer).unwrap().to_lowercase()
 }
 
-fn websocket_request(protocol: &str) -> String {
+pub(super) fn websocket_request(protocol: &str) -> String {
     format!(
         "GET /exec/x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
          Sec-WebSocket-Key: Xk3FUib2z3hqBTLRYMJeuQ==\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"
