@@ -106,12 +106,13 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
 ];
 
 /// What the seeds must meet, as texts of the history.
-const MET: [&str; 39] = [
+const MET: [&str; 40] = [
     "user creates",
     "user deletes",
     "user labels",
     "static pod",
     "is removed",
+    "is back at once",
     "the agent is killed",
     "the agent is asked to end",
     "loses power",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecursiveMode, Watcher};
@@ -34,7 +35,10 @@ impl Noticed {
             Ok(event) if !is_change(&event.kind) => return,
             Ok(event) if is_removal(&event.kind) => {
                 // The folder reports its own end, too, under its own path.
-                let within = event.paths.iter().filter_map(|path| path.strip_prefix(folder).ok());
+                let within = event
+                    .paths
+                    .iter()
+                    .filter_map(|path| path.strip_prefix(folder).ok());
                 let names = within.map(|name| name.as_os_str().to_owned());
                 self.removed.lock().extend(names.filter(|name| !name.is_empty()));
             }
@@ -50,6 +54,8 @@ pub(super) struct Watch {
     _watcher: notify::RecommendedWatcher,
     folder: PathBuf,
     identity: Option<Identity>,
+    /// Whether the folder was removed or renamed. A new one may have its identity.
+    ended: Arc<AtomicBool>,
 }
 
 /// Which folder a path means at a time.
@@ -62,19 +68,27 @@ impl Watch {
         identity: Option<Identity>,
         noticed: Arc<Noticed>,
     ) -> notify::Result<Self> {
-        let within = folder.to_owned();
-        let mut watcher = notify::recommended_watcher(move |event| noticed.note(event, &within))?;
+        let (within, ended) = (folder.to_owned(), Arc::new(AtomicBool::new(false)));
+        let ends = ended.clone();
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            let is_end = |event: &Event| is_removal(&event.kind) && event.paths.contains(&within);
+            if event.as_ref().is_ok_and(is_end) {
+                ends.store(true, Ordering::Release);
+            }
+            noticed.note(event, &within);
+        })?;
         watcher.watch(folder, RecursiveMode::NonRecursive)?;
         Ok(Self {
             _watcher: watcher,
             folder: folder.to_owned(),
             identity,
+            ended,
         })
     }
 
     /// Whether it still watches what lies at this path.
     pub(super) fn is_of(&self, folder: &Path, identity: Option<Identity>) -> bool {
-        self.folder == folder && self.identity == identity
+        self.folder == folder && self.identity == identity && !self.ended.load(Ordering::Acquire)
     }
 }
 
