@@ -113,6 +113,7 @@ const MET: [&str; 40] = [
     "user changes the config maps",
     "static pod",
     "is removed",
+    "is back at once",
     "the agent is killed",
     "the agent is asked to end",
     "loses power",
@@ -229,7 +230,8 @@ struct Seen {
 fn a_day_of_every_seed() {
     let time = Duration::from_secs(3600 * from_env("SIMULATION_HOURS").unwrap_or(HOURS));
     let life: Life = match from_env("SIMULATION_BUSY") {
-        Some(3..) => allocating_hour,
+        Some(4..) => short_hour,
+        Some(3) => allocating_hour,
         Some(2) => stormy,
         Some(1) => busy,
         Some(0) | None => any_day,

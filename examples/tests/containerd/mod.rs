@@ -1,7 +1,7 @@
 //! The whole agent on a real containerd for each test. Without containerd or root the tests print `SKIPPED` and pass;
 //! in CI they fail.
 
-mod cri;
+pub(crate) mod cri;
 mod garbage;
 mod killed;
 mod life_cycle;

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::PodExt;
+use kubelet_core::annotations::CONFIG_HASH;
 use kubelet_testing::Containerd;
 use kubelet_testing::api_server::find_kubectl;
 use rustix::process::Signal;
@@ -13,6 +15,7 @@ use serde_json::json;
 
 use super::cluster::{Cluster, NODE};
 use super::pods::{SERVER, pod};
+use crate::containerd::cri::Cri;
 use crate::standalone::{Agent, StatusExt, until};
 
 #[tokio::test]
@@ -80,6 +83,62 @@ async fn pods_of_a_cluster_run_in_containers() {
     cluster.event("web", "Killing", "Stopping container main").await;
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
+    cluster.end().await;
+}
+
+/// As the kubelet's node suite has it for static pods: `mirror_pod_test.go`, "should successfully recreate when file is removed and
+/// recreated".
+#[tokio::test]
+async fn a_static_pod_whose_manifest_is_removed_and_written_again_starts_again() {
+    let Some(containerd) = Containerd::start().await.unwrap() else { return };
+    let cri = Cri::of(&containerd).await;
+    let cluster = Cluster::on(tempfile::tempdir().unwrap(), containerd.endpoint()).await;
+    let path = cluster.path("manifests/static.json");
+    let write = |name: &str| {
+        let mut manifest = serde_json::to_value(pod(name, SERVER, json!({}))).unwrap();
+        manifest["apiVersion"] = "v1".into();
+        manifest["kind"] = "Pod".into();
+        manifest["spec"]["nodeName"].take();
+        fs::write(path.with_file_name(format!("{name}.json")), manifest.to_string()).unwrap();
+    };
+    write("static");
+    let mut agent = cluster.start();
+    cluster.node_is_ready().await;
+    let name = format!("static-{NODE}");
+    let first = cluster.ready(&name).await;
+    let status = |pod: &Pod| pod.status.clone().unwrap();
+    let uid = first.annotation(CONFIG_HASH).unwrap();
+    assert_eq!(status(&first).restarts("main"), 0);
+    let before = cri.running(uid).await;
+
+    fs::remove_file(&path).unwrap();
+    write("static");
+    let first_status = status(&first);
+    let is_again = |pod: &Pod| {
+        let status = status(pod);
+        status.is_ready() && status.restarts("main") == 1 && status.ids() != first_status.ids()
+    };
+    let second = cluster.pod(&name, "runs again", is_again).await;
+    assert_eq!(second.annotation(CONFIG_HASH), Some(uid), "the same pod");
+    let running = cri.running(uid).await;
+    assert_eq!(running.len(), 1);
+    assert!(running.values().all(|process| before.values().all(|before| before != process)));
+
+    // What takes its place at once, with the same content, is no other manifest.
+    let beside = path.with_file_name(".beside");
+    fs::copy(&path, &beside).unwrap();
+    fs::rename(&beside, &path).unwrap();
+    write("later");
+    cluster.ready(&format!("later-{NODE}")).await;
+    assert_eq!(status(&cluster.ready(&name).await).ids(), status(&second).ids());
+    assert_eq!(cri.running(uid).await, running);
+
+    for name in ["static", "later"] {
+        fs::remove_file(path.with_file_name(format!("{name}.json"))).unwrap();
+    }
+    cluster.gone(&name, second.uid_str()).await;
+    until("its container ends", async || cri.running(uid).await.is_empty().then_some(())).await;
+    agent.interrupt().await;
     cluster.end().await;
 }
 

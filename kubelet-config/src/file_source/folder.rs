@@ -8,24 +8,25 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{PodExt, SourceUpdate};
-use tokio::sync::Notify;
 
 use super::read::{ReadError, read};
-use super::watch::{Identity, Watch};
+use super::watch::{Identity, Noticed, Watch};
 use crate::manifest::{self, Location};
 
 /// A folder of manifests, or a single one, as it was read last. Its calls block.
 pub(super) struct Folder {
     path: PathBuf,
     node_name: String,
-    changed: Arc<Notify>,
+    noticed: Arc<Noticed>,
     watch: Option<Watch>,
     /// Each problem is reported once.
     watch_trouble: Option<String>,
     trouble: Option<String>,
     files: BTreeMap<PathBuf, Entry>,
-    /// The pods sent last. `None`: none sent yet, or they must be sent again.
+    /// The pods sent last. `None`: none sent yet.
     sent: Option<Vec<Arc<Pod>>>,
+    /// Whether the pods must be sent again, changed or not.
+    unavailable: bool,
 }
 
 /// A file as it was read last.
@@ -37,21 +38,24 @@ struct Entry {
     pod: Option<Arc<Pod>>,
     /// Whether `pod` is what the file holds now.
     good: bool,
+    /// The pod of a file that had this name and was removed, while the file that has it now holds no pod yet.
+    former: Option<Arc<Pod>>,
     problem: Option<String>,
     told_problem: Option<String>,
 }
 
 impl Folder {
-    pub(super) fn new(path: PathBuf, node_name: String, changed: Arc<Notify>) -> Self {
+    pub(super) fn new(path: PathBuf, node_name: String, noticed: Arc<Noticed>) -> Self {
         Self {
             path,
             node_name,
-            changed,
+            noticed,
             watch: None,
             watch_trouble: None,
             trouble: None,
             files: BTreeMap::new(),
             sent: None,
+            unavailable: false,
         }
     }
 
@@ -59,8 +63,11 @@ impl Folder {
         self.watch.is_some()
     }
 
-    /// Reads all files and returns what is new.
+    /// Reads all files and returns what is new. A file that was removed and made again since the last read is a removal and then
+    /// an addition, also if it holds the same pod.
     pub(super) fn read(&mut self) -> Vec<SourceUpdate> {
+        // What is removed from here on counts at the next read, unless this one misses the file.
+        self.mark_removed();
         // The watch starts before the files are read, so that no change between the two is missed.
         self.renew_watch();
         match self.list() {
@@ -89,8 +96,7 @@ impl Folder {
                     return Vec::new();
                 }
                 self.trouble = Some(message.clone());
-                // When it can be read again, the pods are sent again, changed or not.
-                self.sent = None;
+                self.unavailable = true;
                 vec![SourceUpdate::Unavailable { message }]
             }
         }
@@ -113,6 +119,18 @@ impl Folder {
             }
         }
         Ok(paths)
+    }
+
+    fn mark_removed(&mut self) {
+        let removed = self.noticed.take_removed();
+        if removed.is_empty() {
+            return;
+        }
+        for (path, entry) in &mut self.files {
+            if path.file_name().is_some_and(|name| removed.contains(name)) {
+                entry.former = entry.former.take().or_else(|| entry.pod.clone());
+            }
+        }
     }
 
     fn read_files(&mut self, paths: Vec<PathBuf>) {
@@ -138,8 +156,12 @@ impl Folder {
     }
 
     fn updates(&mut self) -> Vec<SourceUpdate> {
-        let (pods, mut rivals) = self.choose();
         let mut sent = Vec::new();
+        if let Some(remaining) = self.without_former() {
+            self.sent = Some(remaining.clone());
+            sent.push(SourceUpdate::Snapshot(remaining));
+        }
+        let (pods, mut rivals) = self.choose();
         for (path, entry) in &mut self.files {
             let problem = entry.problem.clone().or_else(|| rivals.remove(path));
             if problem != entry.told_problem {
@@ -155,11 +177,22 @@ impl Folder {
         let same = |a: &[Arc<Pod>], b: &[Arc<Pod>]| {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
         };
-        if !self.sent.as_ref().is_some_and(|sent| same(sent, &pods)) {
+        let unavailable = std::mem::take(&mut self.unavailable);
+        if unavailable || !self.sent.as_ref().is_some_and(|sent| same(sent, &pods)) {
             self.sent = Some(pods.clone());
             sent.push(SourceUpdate::Snapshot(pods));
         }
         sent
+    }
+
+    /// The pods sent last without those of removed files whose names hold a pod again; `None` if there are none.
+    fn without_former(&mut self) -> Option<Vec<Arc<Pod>>> {
+        let entries = self.files.values_mut().filter(|entry| entry.good);
+        let former: Vec<Arc<Pod>> = entries.filter_map(|entry| entry.former.take()).collect();
+        let sent = self.sent.as_ref().filter(|_| !former.is_empty())?;
+        let is_former = |pod: &Arc<Pod>| former.iter().any(|former| Arc::ptr_eq(former, pod));
+        let remaining: Vec<_> = sent.iter().filter(|pod| !is_former(pod)).cloned().collect();
+        (remaining.len() < sent.len()).then_some(remaining)
     }
 
     /// The pods that count, in the order of their paths, and the files whose pods do not.
@@ -210,7 +243,7 @@ impl Folder {
         {
             return;
         }
-        match Watch::new(folder, identity, self.changed.clone()) {
+        match Watch::new(folder, identity, self.noticed.clone()) {
             Ok(watch) => {
                 self.watch = Some(watch);
                 self.watch_trouble = None;

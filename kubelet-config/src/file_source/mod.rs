@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream, StreamExt};
 use kubelet_core::annotations::FILE_SOURCE;
 use kubelet_core::{PodSource, SourceUpdate};
-use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
 mod folder;
@@ -16,6 +15,7 @@ mod read;
 mod watch;
 
 use folder::Folder;
+use watch::Noticed;
 
 /// How often all files are read again, with or without a change (`fileCheckFrequency` of `KubeletConfiguration`).
 const FILE_CHECK_FREQUENCY: Duration = Duration::from_secs(20);
@@ -87,13 +87,13 @@ impl PodSource for FileSource {
     /// Reads the files on tokio's blocking threads, one read at a time. Dropping the stream ends the watch; a read
     /// in progress completes.
     fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate> {
-        let changed = Arc::new(Notify::new());
-        let folder = Folder::new(self.path, self.node_name, changed.clone());
+        let noticed = Arc::new(Noticed::default());
+        let folder = Folder::new(self.path, self.node_name, noticed.clone());
         let mut ticks = interval(self.check_frequency);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let reading = Reading {
             folder: Some(folder),
-            changed,
+            noticed,
             ticks,
             queued: VecDeque::new(),
         };
@@ -109,7 +109,7 @@ impl PodSource for FileSource {
 struct Reading {
     /// `None` after a read that did not come back.
     folder: Option<Folder>,
-    changed: Arc<Notify>,
+    noticed: Arc<Noticed>,
     ticks: tokio::time::Interval,
     queued: VecDeque<SourceUpdate>,
 }
@@ -123,7 +123,7 @@ impl Reading {
             let watched = self.folder.as_ref()?.is_watched();
             tokio::select! {
                 _ = self.ticks.tick() => {}
-                () = self.changed.notified() => self.quiet().await,
+                () = self.noticed.changed() => self.quiet().await,
                 () = sleep(WATCH_RETRY_PERIOD), if !watched => {}
             }
             let mut folder = self.folder.take()?;
@@ -146,7 +146,7 @@ impl Reading {
         let latest = Instant::now() + UNQUIET;
         loop {
             let quiet = (Instant::now() + QUIET).min(latest);
-            if timeout_at(quiet, self.changed.notified()).await.is_err() {
+            if timeout_at(quiet, self.noticed.changed()).await.is_err() {
                 return;
             }
         }

@@ -14,6 +14,7 @@ mod cluster_trust_bundles;
 mod command_lines;
 mod command_lines_recorded;
 mod feature_gates;
+mod file_events;
 mod file_source;
 mod flags;
 mod http_source;

@@ -23,6 +23,7 @@ use super::history::{History, Journal};
 use super::order::Order;
 use super::pressure::SimulatedHost;
 use super::resources::{self, SimulatedMachine};
+use super::restarts::Restart;
 use super::static_pods::StaticPods;
 use super::storage;
 use super::turns::Turns;
@@ -63,6 +64,7 @@ pub(super) struct Driver {
     acts: u64,
     pub(super) pods_made: u64,
     pub(super) files_changed: u64,
+    pub(super) restarts: Vec<Restart>,
     /// What the volumes of pods follow from.
     pub(super) seed: u64,
     pub(super) problems: Vec<String>,
@@ -97,6 +99,7 @@ impl Node {
 pub(super) struct Running {
     pub(super) agent: JoinHandle<Result<(), AgentError>>,
     pub(super) shutdown: CancellationToken,
+    pub(super) since: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -242,6 +245,7 @@ impl Driver {
             acts: 0,
             pods_made: 0,
             files_changed: 0,
+            restarts: Vec::new(),
             seed,
             problems: Vec::new(),
         }
@@ -551,7 +555,12 @@ impl Driver {
         if let Some(machine) = &node.machine {
             machine.agent_starts(agent.abort_handle());
         }
-        node.running = Some(Running { agent, shutdown });
+        let since = Instant::now();
+        node.running = Some(Running {
+            agent,
+            shutdown,
+            since,
+        });
     }
 
     /// Notices the agents that crashed while they wrote their state, and starts them again soon.

@@ -134,6 +134,7 @@ impl Driver {
                 let living: BTreeSet<String> = pods.iter().map(|pod| pod.uid_str().to_owned()).collect();
                 open.extend(self.leftovers(&living));
                 open.extend(self.unsettled());
+                open.extend(self.not_restarted());
             }
             self.look();
             if open.is_empty() || !self.problems.is_empty() {

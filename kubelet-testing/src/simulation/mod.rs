@@ -27,6 +27,7 @@ mod order;
 mod prepared_lists;
 mod pressure;
 mod resources;
+mod restarts;
 mod stages;
 mod static_pods;
 mod storage;
@@ -65,6 +66,7 @@ use self::turns::Turns;
 /// * restart counts never decrease,
 /// * the API server deletes no pod whose containers run (unless a user forces it), and no container of a deleted pod
 ///   starts,
+/// * a static pod whose manifest is removed and written again at once ends and starts again,
 /// * no container starts before its volumes are mounted, no volume is unmounted while a container runs with it, a CSI
 ///   driver gets its calls in the right order, and no volume is detached while it is staged,
 /// * if nodes [run short](FaultPlan::shortages) of something: pods are evicted one at a time, no critical or static pod is evicted,

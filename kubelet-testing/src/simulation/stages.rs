@@ -249,7 +249,10 @@ impl Driver {
     /// Shuts an agent down, and waits for its end.
     pub(super) async fn end_agent(&mut self, number: usize) {
         let node = &mut self.nodes[number];
-        let Some(Running { mut agent, shutdown }) = node.running.take() else {
+        let Some(Running {
+            mut agent, shutdown, ..
+        }) = node.running.take()
+        else {
             return;
         };
         shutdown.cancel();

@@ -192,7 +192,8 @@ impl Driver {
         node.static_pods.put(pod);
     }
 
-    /// Edits or removes a manifest, or removes it for a moment and restores it. Returns whether there is any.
+    /// Edits or removes a manifest, or removes it for a moment and restores it, or removes it and writes it again at once, with the
+    /// same or another content. Returns whether there is any.
     fn change_a_static_pod(&mut self) -> bool {
         let Some(number) = self.any_number() else {
             return false;
@@ -203,20 +204,40 @@ impl Driver {
         }
         let pod = pods[self.rng.usize(..pods.len())].clone();
         let name = &self.nodes[number].name;
-        let what = self.rng.u8(..3);
-        if what == 0 {
-            let full = pod.metadata.name.clone().unwrap_or_default();
-            let of_manifest = full.strip_suffix(&format!("-{name}")).unwrap_or(&full).to_owned();
-            self.write_manifest(number, &of_manifest);
-            return true;
-        }
-        self.journal
-            .note(format!("{name} static pod {} is removed", pod.key()));
-        self.nodes[number].static_pods.remove(pod.uid_str());
-        if what == 1 {
-            let soon = self.moment();
-            self.plan_at(Act::PutBack(number, pod), Instant::now() + soon);
+        let full = pod.metadata.name.clone().unwrap_or_default();
+        let of_manifest = full.strip_suffix(&format!("-{name}")).unwrap_or(&full).to_owned();
+        match self.rng.u8(..6) {
+            0..=1 => self.write_manifest(number, &of_manifest),
+            2 => self.remove_static_pod(number, &pod),
+            3 => {
+                self.remove_static_pod(number, &pod);
+                let soon = self.moment();
+                self.plan_at(Act::PutBack(number, pod), Instant::now() + soon);
+            }
+            4 => {
+                self.remove_static_pod(number, &pod);
+                self.write_manifest(number, &of_manifest);
+            }
+            _ => {
+                for _ in 0..self.rng.usize(1..4) {
+                    self.expect_restart(number, &pod);
+                    self.remove_static_pod(number, &pod);
+                    self.put_static_pod(number, pod.clone());
+                }
+                self.journal.note(format!(
+                    "{} static pod {} is back at once",
+                    self.nodes[number].name,
+                    pod.key()
+                ));
+            }
         }
         true
+    }
+
+    fn remove_static_pod(&mut self, number: usize, pod: &Pod) {
+        let node = &self.nodes[number];
+        self.journal
+            .note(format!("{} static pod {} is removed", node.name, pod.key()));
+        node.static_pods.remove(pod.uid_str());
     }
 }

@@ -18,7 +18,7 @@ use crate::memory_cri::MemoryCri;
 use kubelet_apiserver::Change;
 
 /// The label of a container's pod.
-const POD_UID: &str = "io.kubernetes.pod.uid";
+pub(super) const POD_UID: &str = "io.kubernetes.pod.uid";
 /// The label of a container's name.
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 

@@ -55,7 +55,7 @@ impl Workload {
     /// Pods of all kinds, drawn from the seed, about this many at a time, including static pods. About twice a
     /// minute, now and then in quick succession, a user creates a pod, deletes one with some grace period (now and
     /// then right after its creation), replaces one with another of the same name, or changes its labels. A manifest
-    /// is edited, removed, or restored.
+    /// is edited, removed, or restored, now and then at once.
     pub fn churn(pods: usize) -> Self {
         Self {
             pods: Vec::new(),
