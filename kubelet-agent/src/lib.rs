@@ -7,6 +7,8 @@ mod configured;
 mod context;
 mod dynamic;
 mod error;
+mod inspection;
+mod problem;
 mod settings;
 mod tasks;
 
@@ -31,6 +33,8 @@ pub use agent::NodeAgent;
 pub use builder::{NoRuntime, NodeAgentBuilder, OfContainers, OfPods};
 pub use dynamic::Reconfigured;
 pub use error::{Error, Result};
+pub use kubelet_config::kubelet_configuration::Origin;
+pub use problem::{FoundBy, Problem};
 pub use handle::AgentHandle;
 #[cfg(feature = "server")]
 pub use rooms::console::ConsoleAt;

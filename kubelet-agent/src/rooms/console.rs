@@ -11,7 +11,8 @@ use kubelet_server::{NodeApi, Server};
 use super::events::Recorders;
 use super::server;
 use crate::context::{Context, with};
-use crate::error::{Error, Problems, Result};
+use crate::error::{Error, Result};
+use crate::problem::Problems;
 use crate::tasks::Tasks;
 
 /// Where the console is.
@@ -35,10 +36,10 @@ pub(crate) struct Parts {
 pub(crate) fn check(parts: &Parts, serves_node_api: bool, problems: &mut Problems) {
     match parts.at {
         Some(ConsoleAt::Loopback(address)) if !address.ip().is_loopback() => {
-            problems.add(format!("console {address}: must be an address of the loopback"));
+            problems.add("console", format!("console {address}: must be an address of the loopback"));
         }
         Some(ConsoleAt::NodeApi) if !serves_node_api => {
-            problems.add("the console is on the node's API, which needs enableServer");
+            problems.add("console", "the console is on the node's API, which needs enableServer");
         }
         _ => {}
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::cgroups::ExclusiveCpus;
-use kubelet_core::{ContainerResources, KubeletHandle, PodAdmitHandler};
+use kubelet_core::{ContainerResources, Disk, KubeletHandle, PodAdmitHandler};
 use kubelet_cri::RuntimeService;
 use kubelet_node::MachineInfo;
 use kubelet_resources::checkpoint::StateFolder;
@@ -21,12 +21,41 @@ use self::configured::resources;
 use self::runtime::{ContainersAtStart, CriUpdates, containers_at_start};
 use crate::configured::{reservation, time};
 use crate::context::{Context, with};
-use crate::error::{Error, Problems, Result};
+use crate::error::{Error, Result};
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
-    problems.note(resources(settings, &BTreeMap::new()));
+    for (field, error) in configured::problems(settings) {
+        problems.note(field, Err::<(), _>(error));
+    }
+}
+
+/// Notes policies that do not suit this machine or the state of the agent before.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    let settings = inspection.settings;
+    if !inspection.makes_cgroups {
+        return;
+    }
+    let machine = match inspection.numa_nodes {
+        Some(machine) => machine.clone(),
+        None => match read_machine(settings, inspection.disk).await {
+            Ok(machine) => machine,
+            Err(error) => return problems.add("cpuManagerPolicy", error.to_string()),
+        },
+    };
+    // What is wrong with the settings alone is noted already.
+    let config = reserved(settings, &machine).and_then(|reserved| resources(settings, &reserved));
+    let (Ok(config), Ok(root_dir)) = (config, std::path::absolute(&settings.root_dir)) else {
+        return;
+    };
+    let store = Arc::new(StateFolder::new(&root_dir));
+    let found = ResourceManagerBuilder::problems(store, inspection.disk, &machine, &config).await;
+    for (field, error) in found {
+        problems.add(field, error.to_string());
+    }
 }
 
 /// What there is when the agent starts: the machine, and the containers of the agent before.
@@ -50,7 +79,7 @@ impl AtStart {
         };
         let machine = match machine {
             Some(machine) => machine,
-            None => read_machine(context).await?,
+            None => read_machine(&context.settings, context.disk).await?,
         };
         Ok(Some(Self {
             machine,
@@ -145,13 +174,13 @@ fn ignore(settings: &Settings) {
 }
 
 /// The machine below `/sys`. Without the static policies a machine that cannot be read has no NUMA nodes.
-async fn read_machine(context: &Context) -> Result<Machine> {
-    let read = context.disk.run(|| Ok(Machine::read(Path::new("/sys")))).await;
+async fn read_machine(settings: &Settings, disk: Disk) -> Result<Machine> {
+    let read = disk.run(|| Ok(Machine::read(Path::new("/sys")))).await;
     let read = read.map_err(|source| Error::Io {
         what: "cannot read the machine".to_owned(),
         source,
     })?;
-    let config = &context.settings.configuration;
+    let config = &settings.configuration;
     let needed = config.cpu_manager_policy != "none"
         || config.memory_manager_policy != "None"
         || config.topology_manager_policy != "none";
