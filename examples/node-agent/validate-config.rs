@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use kubelet_agent::Problem;
+use kubelet_agent::{Origin, Problem};
 use kubelet_agent::program::{Machine, problems};
 use kubelet_config::flags::{CommandLine, KubeletServer};
 use kubelet_config::kubelet_configuration::Decoding;
@@ -89,12 +89,15 @@ fn show(server: &KubeletServer) -> std::io::Result<()> {
     writeln!(out)
 }
 
-/// One line: where the field was set, what found the problem, the field and the problem. A field that nobody has set has its default
-/// from the configuration file.
+/// One line: the file that set the field, what found the problem, the field, the problem, and the line of the file. A field that nobody
+/// has set has its default from the configuration file.
 fn report(problem: &Problem, args: &Args) {
     let found_by = problem.found_by;
     let mut lines = std::io::stderr().lock();
     _ = match &problem.origin {
+        Some(Origin::File { path, line }) => {
+            writeln!(lines, "{}: {found_by}: {problem} (line {line})", path.display())
+        }
         Some(origin) => writeln!(lines, "{origin}: {found_by}: {problem}"),
         None => writeln!(lines, "{}: {found_by}: {problem}", args.config.display()),
     };

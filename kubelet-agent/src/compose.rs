@@ -228,7 +228,8 @@ impl House {
         let local = late.report(plugins.report(shutdown.report(eviction.report(local))));
         let node = NodeRoom::open(&context, local, take(&mut parts.node), &mut cluster, tasks).await;
         let mut of_node = configured::node(config, gates);
-        of_node.cluster_has_dns = !context.serves_kubectl;
+        // Where there is no cluster, no pod can miss its DNS.
+        of_node.cluster_has_dns = cluster.is_joined() && !context.serves_kubectl;
         let mut of_statuses = statuses::config(&context);
         node.describe(&mut of_node, &mut of_statuses);
 

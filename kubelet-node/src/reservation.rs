@@ -79,6 +79,15 @@ impl Reservation {
         problems
     }
 
+    /// What can be read of these fields. [`problems`](Self::problems) has the rest.
+    pub fn of_valid(
+        system_reserved: &BTreeMap<String, String>,
+        kube_reserved: &BTreeMap<String, String>,
+        eviction_hard: &BTreeMap<String, String>,
+    ) -> Self {
+        Self::read(system_reserved, kube_reserved, eviction_hard, &mut Vec::new())
+    }
+
     /// Reads what can be read, and notes the rest.
     fn read(
         system_reserved: &BTreeMap<String, String>,

@@ -15,3 +15,5 @@ mod settings;
 mod shutdown;
 mod usage;
 mod volumes;
+
+pub(crate) use cluster::{Cluster, free_port};

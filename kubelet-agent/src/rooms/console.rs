@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kubelet_core::runtime::ContainerLogs;
-use kubelet_core::{Clock, KubeletHandle, LogEvents};
+use kubelet_core::{Clock, KubeletHandle};
 use kubelet_server::console::{Console, Durations, RecentEvents};
 use kubelet_server::{NodeApi, Server};
 
-use super::events::Recorders;
+use super::events::{EventLog, Recorders};
 use super::server;
 use crate::context::{Context, with};
 use crate::error::{Error, Result};
@@ -62,7 +62,10 @@ impl ConsoleRoom {
         };
         let (pods, node) = recorders
             .take()
-            .unwrap_or_else(|| (Arc::new(LogEvents), Arc::new(LogEvents)));
+            .unwrap_or_else(|| {
+                let log = Arc::new(EventLog::default());
+                (log.clone(), log)
+            });
         let events = RecentEvents::new(clock).pods_to(pods).node_to(node);
         *recorders = Some((Arc::new(events.clone()), Arc::new(events.clone())));
         let durations = parts.durations;

@@ -92,9 +92,13 @@ pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems
     }
     let reserved_cpus = machine.check_reserved_cpus(&config.reserved_system_cpus);
     problems.note("reservedSystemCPUs", reserved_cpus);
-    if let Ok(reservation) = reservation(settings) {
-        problems.note("systemReserved", reservation.check(&machine));
-    }
+    let lists = [
+        ("kubeReserved", &config.kube_reserved),
+        ("systemReserved", &config.system_reserved),
+    ];
+    let given = lists.iter().find(|(_, list)| !list.is_empty());
+    let field = given.map_or("evictionHard", |(field, _)| field);
+    problems.note(field, reservation(settings).check(&machine));
 }
 
 /// The settings of the node, on this machine or on the given one. `inspect` has looked at what does not suit it.
@@ -121,7 +125,7 @@ pub(crate) fn local(
     node.enable_controller_attach_detach = config.enable_controller_attach_detach;
     node.max_pods = count(config.max_pods);
     node.pods_per_core = count(config.pods_per_core);
-    node.reservation = reservation(settings)?;
+    node.reservation = reservation(settings);
     node.local_storage_capacity_isolation = config.local_storage_capacity_isolation;
     node.node_status_max_images = usize::try_from(config.node_status_max_images).ok();
     settings.version.clone_into(&mut node.kubelet_version);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::quantity::Amount;
-use kubelet_resources::cpu::CpuPolicy;
+use kubelet_resources::cpu::{CpuPolicy, CpuPolicyOptions};
 use kubelet_resources::memory::{MemoryPolicy, MemoryReservation};
 use kubelet_resources::topology::{TopologyOptions, TopologyPolicy, TopologyScope};
 use kubelet_resources::{CpuSet, Gates, ResourcesConfig};
@@ -69,6 +69,16 @@ pub(super) fn problems(settings: &Settings) -> Vec<(&'static str, Error)> {
     note("memoryManagerPolicy", memory, MemoryPolicy::parse(memory).err());
     note("topologyManagerPolicy", topology, TopologyPolicy::parse(topology).err());
     note("topologyManagerScope", scope, TopologyScope::parse(scope).err());
+    // Without a static policy there is nothing that options could change.
+    let options = &config.cpu_manager_policy_options;
+    if CpuPolicy::parse(cpu).is_ok_and(|policy| policy == CpuPolicy::Static) {
+        let parsed = CpuPolicyOptions::parse(options, gates(settings)).err();
+        problems.extend(parsed.map(|error| ("cpuManagerPolicyOptions", Error::from(error))));
+    } else if !options.is_empty() {
+        let names: Vec<&str> = options.keys().map(String::as_str).collect();
+        let why = format!("the policy {cpu:?} has no options");
+        problems.push(("cpuManagerPolicyOptions", invalid("cpuManagerPolicyOptions", &names.join(","), why)));
+    }
     let options = &config.topology_manager_policy_options;
     let parsed = TopologyOptions::parse(options).err();
     problems.extend(parsed.map(|error| ("topologyManagerPolicyOptions", Error::from(error))));

@@ -47,7 +47,7 @@ pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems
         },
     };
     // What is wrong with the settings alone is noted already.
-    let config = reserved(settings, &machine).and_then(|reserved| resources(settings, &reserved));
+    let config = resources(settings, &reserved(settings, &machine));
     let (Ok(config), Ok(root_dir)) = (config, std::path::absolute(&settings.root_dir)) else {
         return;
     };
@@ -114,7 +114,7 @@ impl ResourceRoom {
             });
         };
         let (settings, machine) = (&context.settings, &at_start.machine);
-        let config = resources(settings, &reserved(settings, machine)?)?;
+        let config = resources(settings, &reserved(settings, machine))?;
         let store = Arc::new(StateFolder::new(context.root_dir.path()));
         let manager = ResourceManager::builder(store, Arc::new(CriUpdates::new(at_start.runtime)))
             .disk(context.disk)
@@ -195,7 +195,7 @@ async fn read_machine(settings: &Settings, disk: Disk) -> Result<Machine> {
 }
 
 /// What the node reserves as a whole (`GetNodeAllocatableReservation`).
-fn reserved(settings: &Settings, machine: &Machine) -> Result<BTreeMap<String, Quantity>> {
+fn reserved(settings: &Settings, machine: &Machine) -> BTreeMap<String, Quantity> {
     let cores = machine.nodes.iter().flat_map(|node| &node.cores);
     let cpus: usize = cores.map(|core| core.threads.len()).sum();
     let memory = machine.nodes.iter().map(|node| node.memory).sum();
@@ -214,5 +214,5 @@ fn reserved(settings: &Settings, machine: &Machine) -> Result<BTreeMap<String, Q
             }),
         }
     }
-    Ok(reservation(settings)?.of_node(&info))
+    reservation(settings).of_node(&info)
 }
