@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use kubelet_agent::{Origin, Problem};
 use kubelet_agent::program::{Machine, problems};
+use kubelet_agent::{Origin, Problem};
 use kubelet_config::flags::{CommandLine, KubeletServer};
 use kubelet_config::kubelet_configuration::Decoding;
 use kubelet_config::kubelet_configuration::validation::Host;

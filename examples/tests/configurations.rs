@@ -49,8 +49,11 @@ async fn the_verdict_of_validate_config_is_that_of_the_start() {
     let files: Vec<_> = files.collect();
     assert!(files.len() >= 30, "{}", files.len());
     let tries = files.iter().map(|file| one(&cluster, file));
-    let wrong: Vec<String> =
-        futures::stream::iter(tries).buffer_unordered(AT_ONCE).filter_map(async |wrong| wrong).collect().await;
+    let wrong: Vec<String> = futures::stream::iter(tries)
+        .buffer_unordered(AT_ONCE)
+        .filter_map(async |wrong| wrong)
+        .collect()
+        .await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     cluster.end().await;
 }
@@ -99,7 +102,9 @@ async fn one(cluster: &Cluster, file: &Path) -> Option<String> {
         }
     };
 
-    let found = |output: &Output| (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned());
+    let found = |output: &Output| {
+        (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
     let (anywhere, on_this_node) = (found(&anywhere), found(&on_this_node));
     let names = |found: &Option<String>, field: &str| found.as_ref().is_some_and(|text| text.contains(field));
     let right = match &expected {

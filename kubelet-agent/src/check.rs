@@ -8,8 +8,8 @@ use crate::parts::Parts;
 use crate::problem::Problems;
 use crate::refused;
 use crate::rooms::{
-    cgroups, cluster, console, container_logs, eviction, host, http, images, node, own_api, resources, runtime,
-    server, sources,
+    cgroups, cluster, console, container_logs, eviction, host, http, images, node, own_api, resources,
+    runtime, server, sources,
 };
 use crate::settings::Settings;
 
@@ -34,7 +34,12 @@ pub(crate) fn settings(parts: &Parts, problems: &mut Problems) {
     images::check(settings, problems);
     eviction::check(settings, problems);
     container_logs::check(settings, problems);
-    sources::check(settings, &parts.sources, joins || parts.own_api.is_wanted(), problems);
+    sources::check(
+        settings,
+        &parts.sources,
+        joins || parts.own_api.is_wanted(),
+        problems,
+    );
     server::check(settings, joins || parts.own_api.is_wanted(), problems);
     console::check(&parts.console, parts.serves_node_api(), problems);
 }

@@ -51,7 +51,10 @@ impl Inspection<'_> {
         let path = folder.to_owned();
         if let Err(error) = self.look(move || check_writable(&path)).await {
             let folder = folder.display();
-            problems.add(field, format!("the agent cannot write to the folder {folder}: {error}"));
+            problems.add(
+                field,
+                format!("the agent cannot write to the folder {folder}: {error}"),
+            );
         }
     }
 }

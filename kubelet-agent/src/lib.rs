@@ -33,9 +33,9 @@ pub use agent::NodeAgent;
 pub use builder::{NoRuntime, NodeAgentBuilder, OfContainers, OfPods};
 pub use dynamic::Reconfigured;
 pub use error::{Error, Result};
+pub use handle::AgentHandle;
 pub use kubelet_config::kubelet_configuration::Origin;
 pub use problem::{FoundBy, Problem};
-pub use handle::AgentHandle;
 #[cfg(feature = "server")]
 pub use rooms::console::ConsoleAt;
 pub use rooms::events::AgentEvent;

@@ -79,7 +79,11 @@ impl Problems {
     /// Adds a problem of this field. If the field, or a part of it, has one already, that one is enough.
     pub(crate) fn add(&mut self, field: impl Into<String>, what: impl Into<String>) {
         let (field, what) = (field.into(), what.into());
-        let found_by = if self.of_machine { FoundBy::ThisNode } else { FoundBy::Start };
+        let found_by = if self.of_machine {
+            FoundBy::ThisNode
+        } else {
+            FoundBy::Start
+        };
         let is_known = |known: &Problem| match known.found_by == found_by {
             true => known.field == field && known.what == what,
             false => is_part(&known.field, &field),

@@ -185,7 +185,10 @@ impl LocalNode {
         let known = self.pressures.lock().clone();
         node.status.get_or_insert_default().conditions = Some(known).filter(|known| !known.is_empty());
         self.set_status(&mut node).await;
-        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let conditions = node
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
         // The node that is not ready when it registers is ready later: the API server has seen that.
         let pressures = conditions.filter(|condition| condition.type_ != READY);
         *self.pressures.lock() = pressures.cloned().collect();

@@ -274,7 +274,10 @@ fn reserved_amount(field: &str, resource: &str, text: &str) -> Result<Amount> {
         why,
     };
     if !RESERVABLE.contains(&resource) {
-        let why = format!("cannot reserve {resource:?}: only {} can be", RESERVABLE.join(", "));
+        let why = format!(
+            "cannot reserve {resource:?}: only {} can be",
+            RESERVABLE.join(", ")
+        );
         return Err(invalid(why));
     }
     let amount = parse(&what, text)?;

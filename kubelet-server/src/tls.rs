@@ -159,7 +159,9 @@ impl TlsSettings {
     ///
     /// [`Error::Setting`] with all names that are no suite of Go.
     pub fn check_cipher_suites(names: &[String]) -> Result<(), Error> {
-        let unknown = names.iter().filter(|name| !CIPHER_SUITES.contains(&name.as_str()));
+        let unknown = names
+            .iter()
+            .filter(|name| !CIPHER_SUITES.contains(&name.as_str()));
         let unknown: Vec<&String> = unknown.collect();
         match unknown.is_empty() {
             true => Ok(()),
@@ -186,7 +188,10 @@ impl TlsSettings {
             return Err(Error::Setting { setting, message });
         }
         let ours = ring::default_provider().kx_groups;
-        let is_ours = |number: &i32| ours.iter().any(|group| i32::from(u16::from(group.name())) == *number);
+        let is_ours = |number: &i32| {
+            ours.iter()
+                .any(|group| i32::from(u16::from(group.name())) == *number)
+        };
         match numbers.is_empty() || numbers.iter().any(is_ours) {
             true => Ok(()),
             false => Err(Error::Setting {

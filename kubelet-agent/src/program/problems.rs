@@ -57,7 +57,8 @@ pub async fn problems(server: &KubeletServer, machine: Machine) -> Vec<Problem> 
     // A value that is not valid is wrong in more than one way. The first is enough.
     let invalid = found.len();
     for problem in of_start {
-        let is_known = |known: &Problem| is_part(&known.field, &problem.field) || is_part(&problem.field, &known.field);
+        let is_known =
+            |known: &Problem| is_part(&known.field, &problem.field) || is_part(&problem.field, &known.field);
         if !found[..invalid].iter().any(is_known) {
             found.push(problem);
         }
@@ -75,8 +76,13 @@ pub async fn problems(server: &KubeletServer, machine: Machine) -> Vec<Problem> 
 fn of_file(error: kubelet_config::Error) -> Vec<String> {
     match error {
         kubelet_config::Error::Configuration { file, problems, .. } => {
-            let file = file.map(|file| format!("{}: ", file.display())).unwrap_or_default();
-            problems.into_iter().map(|problem| format!("{file}{problem}")).collect()
+            let file = file
+                .map(|file| format!("{}: ", file.display()))
+                .unwrap_or_default();
+            problems
+                .into_iter()
+                .map(|problem| format!("{file}{problem}"))
+                .collect()
         }
         other => vec![Error::from(other).to_string()],
     }

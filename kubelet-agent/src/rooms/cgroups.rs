@@ -21,7 +21,10 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
     problems.note("qosReserved", qos_reserved_percent(settings));
     for reserved in reserved(settings).iter().filter(|it| it.resources.is_empty()) {
         let (field, list) = fields_of(reserved.reserved_for);
-        let why = format!("{field} {:?} is to be limited, but {list} is empty", reserved.cgroup);
+        let why = format!(
+            "{field} {:?} is to be limited, but {list} is empty",
+            reserved.cgroup
+        );
         problems.add("enforceNodeAllocatable", why);
     }
 }
@@ -54,7 +57,9 @@ pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems
     let of_pods = driver.path(&all_pods);
     let is_systemd = matches!(driver, CgroupDriver::Systemd { .. });
     let (at, look) = (mounts.clone(), driver.clone());
-    let exists = inspection.look(move || Ok(at.check(&look, &of_pods).is_ok())).await;
+    let exists = inspection
+        .look(move || Ok(at.check(&look, &of_pods).is_ok()))
+        .await;
     if !is_systemd && !exists.unwrap_or_default() {
         for mount in mounts.all() {
             inspection.writes("cgroupsPerQOS", mount, problems).await;

@@ -15,7 +15,10 @@ use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
-    problems.note("containerLogMaxSize", configured::log_rotation(&settings.configuration));
+    problems.note(
+        "containerLogMaxSize",
+        configured::log_rotation(&settings.configuration),
+    );
 }
 
 /// Rotates the logs of the runtime's containers. What is returned changes the policy while it runs.

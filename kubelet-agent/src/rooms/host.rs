@@ -18,7 +18,10 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
         ("kubeletCgroups", &config.kubelet_cgroups),
     ] {
         if name.split('/').any(|part| matches!(part, "." | "..")) {
-            problems.add(field, format!("{field} {name:?}: the name must not contain . or .."));
+            problems.add(
+                field,
+                format!("{field} {name:?}: the name must not contain . or .."),
+            );
         }
     }
     let system = &config.system_cgroups;
@@ -30,7 +33,9 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
 /// Notes what the host does not have.
 pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
     if inspection.settings.configuration.protect_kernel_defaults {
-        let looked = inspection.look(|| Ok(KernelSettings::of_this_host().check())).await;
+        let looked = inspection
+            .look(|| Ok(KernelSettings::of_this_host().check()))
+            .await;
         match looked {
             Ok(checked) => problems.note("protectKernelDefaults", checked),
             Err(error) => problems.add("protectKernelDefaults", error.to_string()),

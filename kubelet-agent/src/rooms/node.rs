@@ -10,8 +10,8 @@ use kubelet_config::kubelet_configuration::validation::Host;
 use kubelet_core::{FixedNode, NodeGetter};
 use kubelet_kuberuntime::{NodeIps, NodeSettings};
 use kubelet_node::{
-    LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeInformerHandle, NodeStatusHandle,
-    Reservation, node_host_ips, parse_node_ip,
+    LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeInformerHandle, NodeStatusHandle, Reservation,
+    node_host_ips, parse_node_ip,
 };
 use kubelet_status::{NodeFacts, StatusManagerConfig, StatusManagerHandle};
 use tokio_util::sync::CancellationToken;
@@ -61,7 +61,10 @@ pub(crate) struct NodeRoom {
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
     let config = &settings.configuration;
     problems.note("port", port("port", config.port));
-    problems.note("--node-ip", parse_node_ip(&settings.node_ip, &settings.cloud_provider));
+    problems.note(
+        "--node-ip",
+        parse_node_ip(&settings.node_ip, &settings.cloud_provider),
+    );
     // Thresholds are the affair of the room of eviction.
     let of_pods = Reservation::problems(&config.system_reserved, &config.kube_reserved, &BTreeMap::new());
     for problem in of_pods {
@@ -88,7 +91,10 @@ pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems
     };
     let limited_swap = config.memory_swap.swap_behavior == "LimitedSwap";
     if inspection.makes_cgroups && limited_swap && Host::detect().cgroup_v1 {
-        problems.add("memorySwap.swapBehavior", "LimitedSwap needs cgroup v2, and this host has v1");
+        problems.add(
+            "memorySwap.swapBehavior",
+            "LimitedSwap needs cgroup v2, and this host has v1",
+        );
     }
     let reserved_cpus = machine.check_reserved_cpus(&config.reserved_system_cpus);
     problems.note("reservedSystemCPUs", reserved_cpus);

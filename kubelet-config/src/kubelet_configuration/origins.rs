@@ -110,7 +110,8 @@ mod tests {
     #[test]
     fn a_field_is_where_it_was_set_last() {
         let mut origins = Origins::default();
-        let main = "evictionSoft:\n  memory.available: 5%\n  nodefs.available: 5%\nmaxPods: 1\ntaints:\n- key: a\n";
+        let main =
+            "evictionSoft:\n  memory.available: 5%\n  nodefs.available: 5%\nmaxPods: 1\ntaints:\n- key: a\n";
         let document = Document::read(main.as_bytes()).unwrap();
         origins.add_file(Path::new("/main"), &document.root);
         let drop_in = "evictionSoft: {nodefs.available: 6%}\n";

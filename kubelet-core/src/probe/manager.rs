@@ -226,7 +226,9 @@ impl ProbeManager {
             ProbeOutcome::Failure { output } => {
                 match failed_last {
                     false => tracing::info!(pod = %key, uid, container = name, %kind, output, "Probe failed"),
-                    true => tracing::debug!(pod = %key, uid, container = name, %kind, output, "Probe failed again"),
+                    true => {
+                        tracing::debug!(pod = %key, uid, container = name, %kind, output, "Probe failed again")
+                    }
                 }
                 warn("Unhealthy", format!("{kind} probe failed: {output}"));
                 Some(ProbeResult::Failure)

@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::PodExt;
 
 pub use self::admission::{PodAdmission, Share};
-use crate::{Error, Result};
 use crate::active::ActiveContainers;
 use crate::cpu::{CpuConfig, CpuManager, CpuPolicy, CpuState};
 use crate::cpu_set::CpuSet;
@@ -20,6 +19,7 @@ use crate::topology::{
     HintProvider, HintSource, HintsOnly, MergedHints, TopologyHint, TopologyMerger, TopologyOptions,
     TopologyPolicy, TopologyScope,
 };
+use crate::{Error, Result};
 
 /// The settings of the managers.
 #[derive(Clone, Debug, Default)]

@@ -56,7 +56,14 @@ impl StatusSink for LogSink {
     ) -> Result<Option<Arc<Pod>>> {
         let (before, now) = (Shown::of(old), Shown::of(new));
         let (pod, uid) = (pod.key(), pod.uid_str());
-        let Shown { phase, reason, is_ready, containers, ready, restarts } = now;
+        let Shown {
+            phase,
+            reason,
+            is_ready,
+            containers,
+            ready,
+            restarts,
+        } = now;
         // What is shown is the same: something else of the status has changed.
         if before == now && phase != "" {
             tracing::debug!(%pod, uid, phase, reason, is_ready, containers, ready, restarts, "pod status changed");

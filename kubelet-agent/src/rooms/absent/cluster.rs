@@ -35,7 +35,10 @@ impl Parts {
 
 pub(crate) fn check(settings: &Settings, _: &Parts, problems: &mut Problems) {
     if !settings.kubeconfig.as_os_str().is_empty() {
-        problems.add("--kubeconfig", "kubeconfig needs the feature `certificates` of kubelet-agent");
+        problems.add(
+            "--kubeconfig",
+            "kubeconfig needs the feature `certificates` of kubelet-agent",
+        );
     }
 }
 

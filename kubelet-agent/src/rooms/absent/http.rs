@@ -13,10 +13,16 @@ use crate::tasks::Tasks;
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
     let config = &settings.configuration;
     if !config.static_pod_url.is_empty() {
-        problems.add("staticPodURL", "staticPodURL needs the feature `http` of kubelet-agent");
+        problems.add(
+            "staticPodURL",
+            "staticPodURL needs the feature `http` of kubelet-agent",
+        );
     }
     if config.healthz_port > 0 {
-        problems.add("healthzPort", "healthzPort needs the feature `http` of kubelet-agent");
+        problems.add(
+            "healthzPort",
+            "healthzPort needs the feature `http` of kubelet-agent",
+        );
     }
 }
 

@@ -37,7 +37,10 @@ pub(crate) struct Uses<'a> {
 
 pub(crate) fn check(settings: &Settings, _: bool, problems: &mut Problems) {
     if settings.configuration.enable_server {
-        problems.add("enableServer", "enableServer needs the feature `server` of kubelet-agent");
+        problems.add(
+            "enableServer",
+            "enableServer needs the feature `server` of kubelet-agent",
+        );
     }
 }
 

@@ -26,12 +26,19 @@ pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems
     };
     let bootstrap = &settings.bootstrap_kubeconfig;
     if let Err(error) = access.clock(inspection.clock).disk(inspection.disk).look().await {
-        let of_bootstrap = matches!(&error, kubelet_node::Error::Kubeconfig { file, .. } if file == bootstrap);
-        let field = if of_bootstrap { "--bootstrap-kubeconfig" } else { "--kubeconfig" };
+        let of_bootstrap =
+            matches!(&error, kubelet_node::Error::Kubeconfig { file, .. } if file == bootstrap);
+        let field = if of_bootstrap {
+            "--bootstrap-kubeconfig"
+        } else {
+            "--kubeconfig"
+        };
         problems.add(field, error.to_string());
     }
     if !bootstrap.as_os_str().is_empty() {
-        inspection.writes("--cert-dir", &settings.cert_dir, problems).await;
+        inspection
+            .writes("--cert-dir", &settings.cert_dir, problems)
+            .await;
     }
 }
 

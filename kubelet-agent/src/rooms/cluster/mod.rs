@@ -51,7 +51,9 @@ pub(crate) fn check(settings: &Settings, parts: &Parts, problems: &mut Problems)
     if parts.client.is_none() {
         certificates::check(settings, problems);
     }
-    let strategy = &settings.configuration.config_map_and_secret_change_detection_strategy;
+    let strategy = &settings
+        .configuration
+        .config_map_and_secret_change_detection_strategy;
     if parts.joins(settings) && !ConfigObjectManager::STRATEGIES.contains(&strategy.as_str()) {
         let what = format!("unknown configmap and secret manager mode: {strategy}");
         problems.add("configMapAndSecretChangeDetectionStrategy", what);

@@ -93,7 +93,10 @@ pub(crate) fn check(settings: &Settings, parts: &Parts, joins: bool, problems: &
         return;
     }
     if joins {
-        problems.add("serve_kubectl", "serve_kubectl, and a client or a kubeconfig: a node has one API server");
+        problems.add(
+            "serve_kubectl",
+            "serve_kubectl, and a client or a kubeconfig: a node has one API server",
+        );
     }
     if settings.configuration.enable_server {
         problems.add(

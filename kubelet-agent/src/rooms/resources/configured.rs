@@ -67,7 +67,11 @@ pub(super) fn problems(settings: &Settings) -> Vec<(&'static str, Error)> {
     let (topology, scope) = (&config.topology_manager_policy, &config.topology_manager_scope);
     note("cpuManagerPolicy", cpu, CpuPolicy::parse(cpu).err());
     note("memoryManagerPolicy", memory, MemoryPolicy::parse(memory).err());
-    note("topologyManagerPolicy", topology, TopologyPolicy::parse(topology).err());
+    note(
+        "topologyManagerPolicy",
+        topology,
+        TopologyPolicy::parse(topology).err(),
+    );
     note("topologyManagerScope", scope, TopologyScope::parse(scope).err());
     // Without a static policy there is nothing that options could change.
     let options = &config.cpu_manager_policy_options;
@@ -77,7 +81,10 @@ pub(super) fn problems(settings: &Settings) -> Vec<(&'static str, Error)> {
     } else if !options.is_empty() {
         let names: Vec<&str> = options.keys().map(String::as_str).collect();
         let why = format!("the policy {cpu:?} has no options");
-        problems.push(("cpuManagerPolicyOptions", invalid("cpuManagerPolicyOptions", &names.join(","), why)));
+        problems.push((
+            "cpuManagerPolicyOptions",
+            invalid("cpuManagerPolicyOptions", &names.join(","), why),
+        ));
     }
     let options = &config.topology_manager_policy_options;
     let parsed = TopologyOptions::parse(options).err();

@@ -14,8 +14,10 @@ use crate::error::{Error, Result};
 use crate::problem::Problems;
 use crate::rooms::cluster::ClusterRoom;
 
-const NO_CLIENT_FOR_AUTHENTICATION: &str = "no client provided, cannot use webhook authentication: give --kubeconfig, or set it to false";
-const NO_CLIENT_FOR_AUTHORIZATION: &str = "no client provided, cannot use webhook authorization: give --kubeconfig, or set it to AlwaysAllow";
+const NO_CLIENT_FOR_AUTHENTICATION: &str =
+    "no client provided, cannot use webhook authentication: give --kubeconfig, or set it to false";
+const NO_CLIENT_FOR_AUTHORIZATION: &str =
+    "no client provided, cannot use webhook authorization: give --kubeconfig, or set it to AlwaysAllow";
 
 pub(super) fn check(config: &KubeletConfiguration, in_cluster: bool, problems: &mut Problems) {
     if config.authentication.webhook.enabled && !in_cluster {

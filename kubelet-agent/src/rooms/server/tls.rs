@@ -24,14 +24,19 @@ pub(super) fn check(settings: &Settings, in_cluster: bool, problems: &mut Proble
     let suites = &config.tls_cipher_suites;
     problems.note("tlsCipherSuites", TlsSettings::check_cipher_suites(suites));
     let curves = &config.tls_curve_preferences;
-    problems.note("tlsCurvePreferences", TlsSettings::check_curve_preferences(curves));
+    problems.note(
+        "tlsCurvePreferences",
+        TlsSettings::check_curve_preferences(curves),
+    );
 }
 
 /// Notes a certificate that cannot be read, and a folder in which none can be made.
 pub(super) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
     let (settings, config) = (inspection.settings, &inspection.settings.configuration);
     if config.server_tls_bootstrap {
-        return inspection.writes("--cert-dir", &settings.cert_dir, problems).await;
+        return inspection
+            .writes("--cert-dir", &settings.cert_dir, problems)
+            .await;
     }
     if !config.tls_cert_file.is_empty() {
         let (chain, key) = (config.tls_cert_file.clone(), config.tls_private_key_file.clone());
@@ -40,16 +45,26 @@ pub(super) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems
     }
     let pair = ["kubelet.crt", "kubelet.key"].map(|file| settings.cert_dir.join(file));
     let [certificate, key] = pair.clone();
-    let there = inspection.look(move || Ok((certificate.exists(), key.exists()))).await;
+    let there = inspection
+        .look(move || Ok((certificate.exists(), key.exists())))
+        .await;
     let [certificate, key] = pair;
     match there.unwrap_or_default() {
-        (false, false) => inspection.writes("--cert-dir", &settings.cert_dir, problems).await,
+        (false, false) => {
+            inspection
+                .writes("--cert-dir", &settings.cert_dir, problems)
+                .await
+        }
         (true, true) => {
             let read = CertificateFiles::new().serving(certificate, key).await;
             problems.note("--cert-dir", read);
         }
         (has_certificate, _) => {
-            let (there, missing) = if has_certificate { (certificate, key) } else { (key, certificate) };
+            let (there, missing) = if has_certificate {
+                (certificate, key)
+            } else {
+                (key, certificate)
+            };
             let what = format!("{}: {} is missing beside it", there.display(), missing.display());
             problems.add("--cert-dir", what);
         }
