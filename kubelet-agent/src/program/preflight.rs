@@ -30,7 +30,7 @@ impl Program {
         let usable = |field: &&str| !found.iter().any(|problem| problem.field == **field);
         let joins = ["--kubeconfig", "--bootstrap-kubeconfig", "--hostname-override"];
         let mut cluster = true;
-        if joins.iter().all(|field| usable(&field)) {
+        if joins.iter().all(usable) {
             let (ok, of_cluster) = self.preflight_of_cluster().await;
             cluster = ok;
             text += &of_cluster;

@@ -66,7 +66,8 @@ impl EventRecorder for EventLog {
             }
             logged.insert(key, event.message.clone()).as_ref() == Some(&event.message)
         };
-        if !is_failure && !(is_known && event.event_type == EventType::Warning) {
+        let is_repeated = is_known && event.event_type == EventType::Warning;
+        if !(is_failure || is_repeated) {
             return LogEvents.record(event);
         }
         let (pod, uid, reason) = (event.pod.key(), event.pod.uid_str(), event.reason);

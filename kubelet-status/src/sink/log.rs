@@ -65,7 +65,7 @@ impl StatusSink for LogSink {
             restarts,
         } = now;
         // What is shown is the same: something else of the status has changed.
-        if before == now && phase != "" {
+        if before == now && !phase.is_empty() {
             tracing::debug!(%pod, uid, phase, reason, is_ready, containers, ready, restarts, "pod status changed");
         } else {
             tracing::info!(%pod, uid, phase, reason, is_ready, containers, ready, restarts, "pod status changed");
