@@ -1,4 +1,4 @@
-//! The example `validate-config`, run as the program it is.
+//! The example `validate-config`, run as the program it is. What it says of many files is in `configurations.rs`.
 use std::fs;
 use std::process::{Command, Output};
 

@@ -21,9 +21,11 @@ use kubelet_server::{LogVerbosity, MetricsSource, NodeApiBuilder, Profiler};
 use kubelet_volume::{NodeVolumesBuilder, VolumePlugin};
 
 use crate::agent::NodeAgent;
+use crate::check;
 use crate::compose;
 use crate::error::Result;
 use crate::parts::Parts;
+use crate::problem::{Problem, Problems};
 use crate::rooms::runtime::RuntimeChoice;
 use crate::settings::Settings;
 
@@ -185,6 +187,24 @@ impl NodeAgentBuilder<OfPods> {
 
 /// Parts that fit every runtime.
 impl<Height> NodeAgentBuilder<Height> {
+    /// All for which `build` would refuse the settings, on whatever machine. Does nothing. `build` asks the same.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems = Problems::default();
+        check::settings(&self.parts, &mut problems);
+        problems.into_found()
+    }
+
+    /// All for which `build` would refuse the settings on this machine: as [`problems`](Self::problems), and what the machine lacks,
+    /// such as files, folders, CPUs and cgroups. It changes nothing, and asks neither the runtime nor the API server. `build` asks
+    /// the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn problems_on_this_machine(&self) -> Vec<Problem> {
+        check::all(&self.parts).await.into_found()
+    }
+
     /// Adds a source of pods, beside the files, the URL and the API server of the settings.
     pub fn source(mut self, source: impl PodSource) -> Self {
         self.parts.sources = self.parts.sources.source(source);

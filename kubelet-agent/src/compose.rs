@@ -43,10 +43,10 @@ use crate::tasks::Tasks;
 /// How long the event about an agent that cannot be built may take.
 const LAST_EVENT: Duration = Duration::from_secs(5);
 
-/// Builds the agent of these parts. All problems of the settings are reported before anything is done. If a part cannot be built
+/// Builds the agent of these parts. All problems of the settings, and of this machine for them, are reported before anything is done. If a part cannot be built
 /// later, the node gets the event `KubeletSetupFailed`.
 pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
-    check::check(&parts)?;
+    check::all(&parts).await.into_result()?;
     let mut tasks = Tasks::default();
     let ground = Ground::lay(&mut parts, &mut tasks).await?;
     let feed = ground.feed.clone();
@@ -228,7 +228,8 @@ impl House {
         let local = late.report(plugins.report(shutdown.report(eviction.report(local))));
         let node = NodeRoom::open(&context, local, take(&mut parts.node), &mut cluster, tasks).await;
         let mut of_node = configured::node(config, gates);
-        of_node.cluster_has_dns = !context.serves_kubectl;
+        // Where there is no cluster, no pod can miss its DNS.
+        of_node.cluster_has_dns = cluster.is_joined() && !context.serves_kubectl;
         let mut of_statuses = statuses::config(&context);
         node.describe(&mut of_node, &mut of_statuses);
 

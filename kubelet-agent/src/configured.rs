@@ -134,15 +134,16 @@ pub(crate) fn in_place_resize(config: &KubeletConfiguration, gates: &FeatureGate
     settings
 }
 
-/// What `systemReserved`, `kubeReserved`, `evictionHard` and `reservedSystemCPUs` keep from pods.
-pub(crate) fn reservation(settings: &Settings) -> Result<Reservation> {
+/// What `systemReserved`, `kubeReserved`, `evictionHard` and `reservedSystemCPUs` keep from pods. Amounts that cannot be read keep
+/// nothing: the check of the settings refuses them.
+pub(crate) fn reservation(settings: &Settings) -> Reservation {
     let config = &settings.configuration;
     let eviction_hard = match settings.ignore_eviction_threshold {
         true => &BTreeMap::new(),
         false => &config.eviction_hard,
     };
-    let reserved = Reservation::new(&config.system_reserved, &config.kube_reserved, eviction_hard)?;
-    Ok(reserved.with_reserved_system_cpus(config.reserved_system_cpus_count()))
+    let reserved = Reservation::of_valid(&config.system_reserved, &config.kube_reserved, eviction_hard);
+    reserved.with_reserved_system_cpus(config.reserved_system_cpus_count())
 }
 
 #[cfg(test)]
@@ -158,7 +159,7 @@ mod tests {
         config.kube_reserved = list("memory", "1Gi");
         config.eviction_hard = list("memory.available", "100Mi");
         let machine = kubelet_node::MachineInfo::new(4, 8 << 30);
-        let reserved = |settings: &Settings| reservation(settings).unwrap().of_node(&machine);
+        let reserved = |settings: &Settings| reservation(settings).of_node(&machine);
         let amount = |text: &str| Quantity(text.to_owned());
         let expected = [("cpu", "500m"), ("memory", "1124Mi")];
         let expected = expected.map(|(name, text)| (name.to_owned(), amount(text)));

@@ -13,7 +13,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::configured;
-use crate::error::{Error, Problems, Result};
+use crate::error::{Error, Result};
+use crate::problem::Problems;
 use crate::settings::Settings;
 
 /// The fields that take effect at once. The engines behind them can be changed between two steps of their work.
@@ -143,12 +144,12 @@ impl Dynamic {
             // The host does not change while the agent runs.
             Ok(gates) => {
                 if let Err(errors) = validate(wanted, &gates, &Host::default()) {
-                    problems.add(errors.to_string());
+                    problems.add("", errors.to_string());
                 }
             }
-            Err(error) => problems.add(error.to_string()),
+            Err(error) => problems.add("featureGates", error.to_string()),
         }
-        problems.note(configured::log_rotation(wanted));
+        problems.note("containerLogMaxSize", configured::log_rotation(wanted));
         problems.into_result()
     }
 

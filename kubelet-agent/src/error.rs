@@ -80,32 +80,6 @@ pub enum Error {
     Volume(#[from] kubelet_volume::Error),
 }
 
-/// Collects what is wrong with the settings, so that all of it can be reported at once.
-#[derive(Debug, Default)]
-pub(crate) struct Problems(Vec<String>);
-
-impl Problems {
-    pub(crate) fn add(&mut self, problem: impl Into<String>) {
-        self.0.push(problem.into());
-    }
-
-    /// Notes an error.
-    pub(crate) fn note<T>(&mut self, result: Result<T, impl Into<Error>>) {
-        match result.map_err(Into::into) {
-            Ok(_) => {}
-            Err(Error::Misconfigured { problems }) => self.0.extend(problems),
-            Err(error) => self.add(error.to_string()),
-        }
-    }
-
-    pub(crate) fn into_result(self) -> Result<()> {
-        match self.0.is_empty() {
-            true => Ok(()),
-            false => Err(Error::Misconfigured { problems: self.0 }),
-        }
-    }
-}
-
 /// A single field of the configuration that is no valid value.
 pub(crate) fn invalid(field: &str, value: &str, error: impl std::fmt::Display) -> Error {
     Error::Misconfigured {

@@ -7,6 +7,8 @@ mod configured;
 mod context;
 mod dynamic;
 mod error;
+mod inspection;
+mod problem;
 mod settings;
 mod tasks;
 
@@ -32,6 +34,8 @@ pub use builder::{NoRuntime, NodeAgentBuilder, OfContainers, OfPods};
 pub use dynamic::Reconfigured;
 pub use error::{Error, Result};
 pub use handle::AgentHandle;
+pub use kubelet_config::kubelet_configuration::Origin;
+pub use problem::{FoundBy, Problem};
 #[cfg(feature = "server")]
 pub use rooms::console::ConsoleAt;
 pub use rooms::events::AgentEvent;

@@ -3,7 +3,7 @@
 use kubelet_config::KubeletConfiguration;
 use kubelet_config::kubelet_configuration::OutputRoutingOptions;
 
-use crate::error::Problems;
+use crate::problem::Problems;
 use crate::settings::Settings;
 
 /// Feature gates that have one value in this agent.
@@ -29,19 +29,22 @@ const FIXED_GATES: [(&str, bool); 17] = [
 
 /// Notes each setting that would have no effect.
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
-    for field in without_effect(&settings.configuration) {
-        problems.add(field);
+    for (field, why) in without_effect(&settings.configuration) {
+        problems.add(field, why);
     }
     let mounter = settings.flags.get("experimental-mounter-path");
     if mounter.is_some_and(|path| !path.is_empty()) {
-        problems.add("--experimental-mounter-path: this agent mounts without a program of its own");
+        problems.add(
+            "--experimental-mounter-path",
+            "this agent mounts without a program of its own",
+        );
     }
     for (_, provider) in &settings.credential_providers {
         if provider.token_attributes.is_some() {
-            problems.add(format!(
-                "credential provider {}: tokenAttributes are not offered",
-                provider.name
-            ));
+            problems.add(
+                "--image-credential-provider-config",
+                format!("provider {}: tokenAttributes are not offered", provider.name),
+            );
         }
     }
     gates(settings, problems);
@@ -55,29 +58,31 @@ fn gates(settings: &Settings, problems: &mut Problems) {
         if gates.enabled(name) == value {
             continue;
         }
-        let problem = format!("feature gate {name}: this agent has {value} only");
+        let problem = format!("this agent has {value} only");
         match gates.given().any(|(given, _)| given == name) {
-            true => problems.add(problem),
-            false => tracing::warn!("{problem}"),
+            true => problems.add(format!("featureGates.{name}"), problem),
+            false => tracing::warn!("feature gate {name}: {problem}"),
         }
     }
 }
 
-fn without_effect(config: &KubeletConfiguration) -> Vec<String> {
+fn without_effect(config: &KubeletConfiguration) -> Vec<(&'static str, &'static str)> {
     let mut fields = Vec::new();
     #[cfg(not(feature = "otlp"))]
     if config.tracing.is_some() {
-        fields.push("tracing needs the feature `otlp` of kubelet-agent".to_owned());
+        fields.push(("tracing", "it needs the feature `otlp` of kubelet-agent"));
     }
     if !config.logging.vmodule.is_empty() {
-        fields.push("logging.vmodule: it names files of the kubelet; use the variable RUST_LOG".to_owned());
+        let why = "it names files of the kubelet; use the variable RUST_LOG";
+        fields.push(("logging.vmodule", why));
     }
     let options = &config.logging.options;
-    for (format, options) in [("text", &options.text), ("json", &options.json)] {
+    for (field, options) in [
+        ("logging.options.text", &options.text),
+        ("logging.options.json", &options.json),
+    ] {
         if *options != OutputRoutingOptions::default() {
-            fields.push(format!(
-                "logging.options.{format}: this agent logs to standard error only"
-            ));
+            fields.push((field, "this agent logs to standard error only"));
         }
     }
     fields

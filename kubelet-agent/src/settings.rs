@@ -121,11 +121,26 @@ impl Settings {
     /// If that file cannot be read, or is not valid.
     #[cfg(feature = "program")]
     pub fn of_kubelet(server: &kubelet_config::flags::KubeletServer) -> Result<Self> {
+        match Self::examine(server) {
+            (settings, None) => Ok(settings),
+            (_, Some(error)) => Err(error.into()),
+        }
+    }
+
+    /// The settings of a kubelet; if the file of the credential providers cannot be used, without these, and with why.
+    #[cfg(feature = "program")]
+    pub(crate) fn examine(
+        server: &kubelet_config::flags::KubeletServer,
+    ) -> (Self, Option<kubelet_config::Error>) {
+        let (providers, error) = match server.credential_providers() {
+            Ok(providers) => (providers, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
         let flags = &server.flags;
         let mut configuration = server.configuration.clone();
         // The flag is no field of the configuration.
         configuration.seccomp_default |= flags.seccomp_default;
-        Ok(Self {
+        let settings = Self {
             node_name: flags.hostname_override.clone(),
             root_dir: flags.root_directory.clone().into(),
             configuration,
@@ -138,12 +153,13 @@ impl Settings {
             set_kernel_settings: true,
             container_log_links: CONTAINER_LOG_LINKS.into(),
             gc_policy: flags.container_gc_policy(),
-            credential_providers: server.credential_providers()?,
+            credential_providers: providers,
             kubeconfig: flags.kube_config.clone().into(),
             bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone().into(),
             cert_dir: flags.cert_directory.clone().into(),
             flags: BTreeMap::new(),
-        })
+        };
+        (settings, error)
     }
 
     /// The name of the node: the one that is set, or the host name; trimmed and in lower case (`GetHostname`).

@@ -286,11 +286,11 @@ impl<K: Resource<DynamicType = ()>> Listener<K> for Keeper<K> {
                 (self.on_change)(&key, Found::Later);
             }
             Change::Unavailable(message) => {
-                tracing::warn!(%kind, message, "the API server cannot be reached")
+                tracing::warn!(%kind, "the API server cannot be reached: {message}")
             }
             Change::Available => tracing::info!(%kind, "the API server can be reached again"),
             Change::Problem { item, message } => {
-                tracing::warn!(item, message, "ignored an object that cannot be decoded")
+                tracing::warn!(item, "ignored an object that cannot be decoded: {message}")
             }
         }
     }

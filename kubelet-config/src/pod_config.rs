@@ -184,6 +184,11 @@ pub struct PodConfigBuilder {
 }
 
 impl PodConfigBuilder {
+    /// Whether it has a source.
+    pub fn has_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
     /// Adds a source. Its name must be unique.
     #[must_use]
     pub fn source(mut self, source: impl PodSource) -> Self {

@@ -78,7 +78,7 @@ impl PodStorage {
             SourceUpdate::Available if first => {}
             SourceUpdate::Available => pods.mark_seen(),
             SourceUpdate::Problem { item, message } => {
-                tracing::warn!(source, item, "the source reports a problem: {message}");
+                tracing::warn!(source, "{item}: {message}");
             }
             other => tracing::warn!(source, update = ?other, "ignored an update of an unknown kind"),
         }

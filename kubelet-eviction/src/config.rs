@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::threshold::{self, Threshold};
-use crate::{Result, Signal};
+use crate::{Error, Result, Signal};
 
 /// The settings of eviction, as `KubeletConfiguration` has them (`eviction.Config`).
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,21 @@ pub struct FileSystems {
     pub split_container_fs: bool,
 }
 
+impl EvictionSettings<'_> {
+    fn thresholds(&self, problems: &mut Vec<Error>) -> Vec<Threshold> {
+        // `NodeAllocatableEnforcementKey`
+        let pods_are_confined = self.enforce_node_allocatable.iter().any(|key| key == "pods");
+        threshold::parse(
+            self.hard,
+            self.soft,
+            self.soft_grace_period,
+            self.minimum_reclaim,
+            pods_are_confined,
+            problems,
+        )
+    }
+}
+
 impl EvictionConfig {
     /// Reads the thresholds (`ParseThresholdConfig`). The other fields keep their defaults.
     ///
@@ -69,21 +84,25 @@ impl EvictionConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`](crate::Error::Configuration)
+    /// [`Error::Configuration`](crate::Error::Configuration), of the first setting that cannot be read.
+    /// [`problems`](Self::problems) has all of them.
     pub fn parse(settings: EvictionSettings<'_>) -> Result<Self> {
-        // `NodeAllocatableEnforcementKey`
-        let pods_are_confined = settings.enforce_node_allocatable.iter().any(|key| key == "pods");
-        let thresholds = threshold::parse(
-            settings.hard,
-            settings.soft,
-            settings.soft_grace_period,
-            settings.minimum_reclaim,
-            pods_are_confined,
-        )?;
-        Ok(Self {
-            thresholds,
-            ..Self::default()
-        })
+        let mut problems = Vec::new();
+        let thresholds = settings.thresholds(&mut problems);
+        match problems.into_iter().next() {
+            Some(problem) => Err(problem),
+            None => Ok(Self {
+                thresholds,
+                ..Self::default()
+            }),
+        }
+    }
+
+    /// All that [`parse`](Self::parse) refuses in these settings.
+    pub fn problems(settings: EvictionSettings<'_>) -> Vec<Error> {
+        let mut problems = Vec::new();
+        settings.thresholds(&mut problems);
+        problems
     }
 
     /// Whether there is nothing to observe.

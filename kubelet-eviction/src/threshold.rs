@@ -8,7 +8,7 @@ use kubelet_core::GoDuration;
 use kubelet_core::quantity::{Amount, Format, canonical};
 
 use crate::observation::Observation;
-use crate::{Error, Result, Signal};
+use crate::{Error, Signal};
 
 /// A threshold (`eviction/api.Threshold`). It is met if less is available than its value.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,35 +92,38 @@ type Map = BTreeMap<String, String>;
 /// (`ParseThresholdConfig`). If pods are confined to the allocatable memory, the hard threshold of `memory.available` holds
 /// for their memory, too.
 ///
-/// # Errors
-///
-/// [`Error::Configuration`]
+/// What cannot be read is left out and noted in `problems`, each an [`Error::Configuration`].
 pub(crate) fn parse(
     hard: &Map,
     soft: &Map,
     soft_grace_period: &Map,
     minimum_reclaim: &Map,
     pods_are_confined: bool,
-) -> Result<Vec<Threshold>> {
+    problems: &mut Vec<Error>,
+) -> Vec<Threshold> {
     let mut thresholds = Vec::new();
-    for (signal, value) in by_signal(hard, HARD, threshold_value)? {
+    for (signal, value) in by_signal(hard, HARD, problems, threshold_value) {
         thresholds.push((signal, value, Duration::ZERO));
     }
-    let grace_periods = by_signal(soft_grace_period, GRACE, |_, text| {
+    let grace_periods = by_signal(soft_grace_period, GRACE, problems, |_, text| {
         let period = text.parse::<GoDuration>().ok();
         let period = period.and_then(|period| Duration::try_from(period).ok());
         period
             .map(Some)
             .ok_or_else(|| format!("{text:?} is not a duration from 0 up"))
-    })?;
-    for (signal, value) in by_signal(soft, SOFT, threshold_value)? {
-        let Some(grace_period) = grace_periods.get(&signal) else {
-            let why = format!("grace period must be specified for the soft eviction threshold {signal}");
-            return Err(refuse(SOFT, signal.as_str(), why));
-        };
-        thresholds.push((signal, value, *grace_period));
+    });
+    for (signal, value) in by_signal(soft, SOFT, problems, threshold_value) {
+        match grace_periods.get(&signal) {
+            Some(grace_period) => thresholds.push((signal, value, *grace_period)),
+            // One that cannot be read is a problem already.
+            None if soft_grace_period.contains_key(signal.as_str()) => {}
+            None => {
+                let why = format!("grace period must be specified for the soft eviction threshold {signal}");
+                problems.push(refuse(SOFT, signal.as_str(), why));
+            }
+        }
     }
-    let min_reclaims = by_signal(minimum_reclaim, RECLAIM, reclaim_value)?;
+    let min_reclaims = by_signal(minimum_reclaim, RECLAIM, problems, reclaim_value);
     let mut thresholds: Vec<Threshold> = thresholds
         .into_iter()
         .map(|(signal, value, grace_period)| Threshold {
@@ -142,7 +145,7 @@ pub(crate) fn parse(
             .collect();
         thresholds.extend(of_pods);
     }
-    Ok(thresholds)
+    thresholds
 }
 
 const HARD: &str = "evictionHard";
@@ -158,22 +161,24 @@ fn refuse(field: &'static str, signal: &str, reason: String) -> Error {
     }
 }
 
-/// Reads each value; those that are `None` are left out.
+/// Reads each value. Those that are `None` are left out, and so are those that cannot be read; `problems` gets these.
 fn by_signal<T>(
     map: &Map,
     field: &'static str,
+    problems: &mut Vec<Error>,
     read: impl Fn(Signal, &str) -> std::result::Result<Option<T>, String>,
-) -> Result<BTreeMap<Signal, T>> {
+) -> BTreeMap<Signal, T> {
     let mut values = BTreeMap::new();
     for (name, text) in map {
-        let refuse = |reason| refuse(field, name, reason);
-        let signal =
-            Signal::from_name(name).ok_or_else(|| refuse(format!("unsupported eviction signal {name}")))?;
-        if let Some(value) = read(signal, text).map_err(refuse)? {
-            values.insert(signal, value);
+        let signal = Signal::from_name(name).ok_or_else(|| format!("unsupported eviction signal {name}"));
+        let read = signal.and_then(|signal| Ok((signal, read(signal, text)?)));
+        match read {
+            Ok((signal, Some(value))) => _ = values.insert(signal, value),
+            Ok((_, None)) => {}
+            Err(reason) => problems.push(refuse(field, name, reason)),
         }
     }
-    Ok(values)
+    values
 }
 
 /// `parseThresholdStatement`. 0 % and 100 % turn the threshold off.

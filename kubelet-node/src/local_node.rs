@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -146,6 +146,8 @@ pub struct LocalNode {
     clock: Clock,
     startup: Mutex<StartupLatency>,
     stand_in: Mutex<Option<(Instant, Arc<Node>)>>,
+    /// The conditions of the initial node but `Ready`, as it was made last.
+    pressures: Mutex<Vec<NodeCondition>>,
 }
 
 impl LocalNode {
@@ -175,9 +177,21 @@ impl LocalNode {
     }
 
     /// The object to register, with its current status (`initialNode`).
+    ///
+    /// The first call emits the events of its conditions, e.g. `NodeHasSufficientMemory`. A later one emits those of conditions that
+    /// have changed since.
     pub async fn initial_node(&self) -> Node {
         let mut node = self.bare_node();
+        let known = self.pressures.lock().clone();
+        node.status.get_or_insert_default().conditions = Some(known).filter(|known| !known.is_empty());
         self.set_status(&mut node).await;
+        let conditions = node
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        // The node that is not ready when it registers is ready later: the API server has seen that.
+        let pressures = conditions.filter(|condition| condition.type_ != READY);
+        *self.pressures.lock() = pressures.cloned().collect();
         node
     }
 
@@ -432,6 +446,7 @@ impl LocalNodeBuilder {
             clock: self.clock,
             startup: Mutex::new(StartupLatency::new(booted, self.clock.now())),
             stand_in: Mutex::new(None),
+            pressures: Mutex::default(),
         }
     }
 

@@ -54,25 +54,65 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] names the invalid amount or the unknown signal.
+    /// [`Error::Invalid`] names the first invalid amount, resource that cannot be reserved, or unknown signal.
     pub fn new(
         system_reserved: &BTreeMap<String, String>,
         kube_reserved: &BTreeMap<String, String>,
         eviction_hard: &BTreeMap<String, String>,
     ) -> Result<Self> {
+        let mut problems = Vec::new();
+        let read = Self::read(system_reserved, kube_reserved, eviction_hard, &mut problems);
+        match problems.into_iter().next() {
+            Some(problem) => Err(problem),
+            None => Ok(read),
+        }
+    }
+
+    /// All that [`new`](Self::new) refuses in these fields, each an [`Error::Invalid`].
+    pub fn problems(
+        system_reserved: &BTreeMap<String, String>,
+        kube_reserved: &BTreeMap<String, String>,
+        eviction_hard: &BTreeMap<String, String>,
+    ) -> Vec<Error> {
+        let mut problems = Vec::new();
+        Self::read(system_reserved, kube_reserved, eviction_hard, &mut problems);
+        problems
+    }
+
+    /// What can be read of these fields. [`problems`](Self::problems) has the rest.
+    pub fn of_valid(
+        system_reserved: &BTreeMap<String, String>,
+        kube_reserved: &BTreeMap<String, String>,
+        eviction_hard: &BTreeMap<String, String>,
+    ) -> Self {
+        Self::read(system_reserved, kube_reserved, eviction_hard, &mut Vec::new())
+    }
+
+    /// Reads what can be read, and notes the rest.
+    fn read(
+        system_reserved: &BTreeMap<String, String>,
+        kube_reserved: &BTreeMap<String, String>,
+        eviction_hard: &BTreeMap<String, String>,
+        problems: &mut Vec<Error>,
+    ) -> Self {
         let mut reserved: BTreeMap<String, Vec<Amount>> = BTreeMap::new();
         for (field, list) in [
             ("systemReserved", system_reserved),
             ("kubeReserved", kube_reserved),
         ] {
             for (resource, text) in list {
-                let amount = parse(&format!("{field}[{resource}]"), text)?;
-                reserved.entry(resource.clone()).or_default().push(amount);
+                match reserved_amount(field, resource, text) {
+                    Ok(amount) => reserved.entry(resource.clone()).or_default().push(amount),
+                    Err(problem) => problems.push(problem),
+                }
             }
         }
         let mut thresholds = BTreeMap::new();
         for (signal, text) in eviction_hard {
-            let threshold = parse_threshold(signal, text)?;
+            let threshold = parse_threshold(signal, text).unwrap_or_else(|problem| {
+                problems.push(problem);
+                None
+            });
             // Only these two signals concern resources that the scheduler counts.
             let resource = match signal.as_str() {
                 "memory.available" => MEMORY,
@@ -83,10 +123,10 @@ impl Reservation {
                 thresholds.insert(resource, threshold);
             }
         }
-        Ok(Self {
+        Self {
             reserved,
             eviction_hard: thresholds,
-        })
+        }
     }
 
     /// Reserves `cpus` CPUs (`reservedSystemCPUs`). They replace the `cpu` amounts of both lists.
@@ -195,6 +235,9 @@ impl Reservation {
 const MEMORY: &str = "memory";
 pub(crate) const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
+/// What can be reserved (`parseResourceList`).
+const RESERVABLE: [&str; 4] = ["cpu", MEMORY, EPHEMERAL_STORAGE, "pid"];
+
 /// The known eviction signals (`validSignal`).
 const SIGNALS: [&str; 9] = [
     "memory.available",
@@ -221,6 +264,27 @@ pub(crate) fn subtract(from: Amount, amount: Amount) -> Amount {
         Amount::from_milli(from.milli_value().saturating_sub(amount.milli_value()))
     };
     left.max(Amount::ZERO)
+}
+
+/// An amount of `systemReserved` or `kubeReserved` (`parseResourceList`).
+fn reserved_amount(field: &str, resource: &str, text: &str) -> Result<Amount> {
+    let what = format!("{field}[{resource}]");
+    let invalid = |why: String| Error::Invalid {
+        what: what.clone(),
+        why,
+    };
+    if !RESERVABLE.contains(&resource) {
+        let why = format!(
+            "cannot reserve {resource:?}: only {} can be",
+            RESERVABLE.join(", ")
+        );
+        return Err(invalid(why));
+    }
+    let amount = parse(&what, text)?;
+    match amount.is_negative() {
+        true => Err(invalid(format!("{text} is negative"))),
+        false => Ok(amount),
+    }
 }
 
 fn parse(what: &str, text: &str) -> Result<Amount> {
@@ -341,6 +405,28 @@ mod tests {
         let eviction = list(&[("memory.available", "100Mi")]);
         let reservation = Reservation::new(&system, &kube, &eviction).unwrap();
         assert_eq!(all(&reservation), expected("1500m", "3Gi", "0"));
+    }
+
+    #[test]
+    fn all_that_cannot_be_reserved_is_named() {
+        let system = list(&[("cpu", "-1"), ("memory", "much"), ("pid", "10")]);
+        let kube = list(&[("hugepages-2Mi", "1Gi"), ("cpu", "0")]);
+        let hard = list(&[("memory.available", "101%"), ("disk", "5%")]);
+        let found = Reservation::problems(&system, &kube, &hard);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let expected = [
+            "systemReserved[cpu]: -1 is negative",
+            "systemReserved[memory]: ",
+            "kubeReserved[hugepages-2Mi]: cannot reserve",
+            "evictionHard[disk]: unsupported eviction signal disk",
+            "evictionHard[memory.available]: eviction percentage threshold",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found} {expected}");
+        }
+        let first = Reservation::new(&system, &kube, &hard).unwrap_err();
+        assert_eq!(first.to_string(), found[0]);
     }
 
     #[test]

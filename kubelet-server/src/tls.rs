@@ -1,5 +1,6 @@
 //! TLS of the server: its certificate, versions and cipher suites, and the request for client certificates.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +80,40 @@ impl ResolvesServerCert for ServingCertificate {
     }
 }
 
+/// The cipher suites that Go has, the weak ones too, with two older names (`TLSCipherPossibleValues`).
+const CIPHER_SUITES: [&str; 27] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA",
+];
+
+/// The key exchanges that Go has: P-256, P-384, P-521, X25519, and the three hybrids with ML-KEM (`tls.CurveID`).
+const CURVES: [i32; 7] = [23, 24, 25, 29, 4587, 4588, 4589];
+
 /// How the server speaks TLS.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
@@ -118,16 +153,65 @@ impl TlsSettings {
         Ok(self)
     }
 
+    /// Checks `tlsCipherSuites`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] with all names that are no suite of Go.
+    pub fn check_cipher_suites(names: &[String]) -> Result<(), Error> {
+        let unknown = names
+            .iter()
+            .filter(|name| !CIPHER_SUITES.contains(&name.as_str()));
+        let unknown: Vec<&String> = unknown.collect();
+        match unknown.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Setting {
+                setting: "tlsCipherSuites",
+                message: format!("unknown cipher suites: {unknown:?}"),
+            }),
+        }
+    }
+
+    /// Checks `tlsCurvePreferences`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for numbers that Go does not know or that are there twice; and if `rustls` has none of them.
+    pub fn check_curve_preferences(numbers: &[i32]) -> Result<(), Error> {
+        let setting = "tlsCurvePreferences";
+        let mut seen = BTreeSet::new();
+        let refused = numbers.iter();
+        let refused = refused.filter(|number| !CURVES.contains(number) || !seen.insert(**number));
+        let refused: Vec<&i32> = refused.collect();
+        if !refused.is_empty() {
+            let message = format!("unknown key exchanges, or the same one twice: {refused:?}");
+            return Err(Error::Setting { setting, message });
+        }
+        let ours = ring::default_provider().kx_groups;
+        let is_ours = |number: &i32| {
+            ours.iter()
+                .any(|group| i32::from(u16::from(group.name())) == *number)
+        };
+        match numbers.is_empty() || numbers.iter().any(is_ours) {
+            true => Ok(()),
+            false => Err(Error::Setting {
+                setting,
+                message: format!("none of {numbers:?} is supported"),
+            }),
+        }
+    }
+
     /// The accepted cipher suites of TLS 1.2, by their IANA names; none for all (`tlsCipherSuites`). As in Go, TLS 1.3
     /// keeps its suites. A suite that `rustls` leaves out, since it is weak, is logged and skipped.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] if none of the suites is left, while TLS 1.3 is not enough.
+    /// [`Error::Setting`] with all names that are no suite of Go, which the kubelet refuses.
     pub fn cipher_suites(mut self, names: &[String]) -> Result<Self, Error> {
         if names.is_empty() {
             return Ok(self);
         }
+        Self::check_cipher_suites(names)?;
         let iana = |suite: &rustls::SupportedCipherSuite| format!("{:?}", suite.suite());
         let wanted = |suite: &rustls::SupportedCipherSuite| {
             suite.tls13().is_some() || names.iter().any(|name| names_suite(name, &iana(suite)))
@@ -163,11 +247,13 @@ impl TlsSettings {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] if none of them is left.
+    /// [`Error::Setting`] for a number that Go does not know or that is there twice, which the kubelet refuses; and if none of them
+    /// is left.
     pub fn curve_preferences(mut self, numbers: &[i32]) -> Result<Self, Error> {
         if numbers.is_empty() {
             return Ok(self);
         }
+        Self::check_curve_preferences(numbers)?;
         let has = &self.provider.kx_groups;
         let number = |group: &&'static dyn SupportedKxGroup| i32::from(u16::from(group.name()));
         for wanted in numbers {
@@ -180,12 +266,6 @@ impl TlsSettings {
         }
         let mut left = has.clone();
         left.retain(|group| numbers.contains(&number(group)));
-        if left.is_empty() {
-            return Err(Error::Setting {
-                setting: "tlsCurvePreferences",
-                message: format!("none of {numbers:?} is supported"),
-            });
-        }
         self.provider.kx_groups = left;
         Ok(self)
     }

@@ -358,6 +358,6 @@ pub(crate) fn condition(node: &Node, kind: &str) -> Option<String> {
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> SocketAddr {
+pub(crate) fn free_port() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

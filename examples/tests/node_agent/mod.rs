@@ -17,3 +17,5 @@ mod shutdown;
 mod storm;
 mod usage;
 mod volumes;
+
+pub(crate) use cluster::{Cluster, free_port};

@@ -19,6 +19,7 @@ mod follow;
 mod limits;
 mod log;
 mod preflight;
+mod problems;
 mod signals;
 #[cfg(feature = "otlp")]
 mod traces;
@@ -29,6 +30,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kubelet_config::flags::{CommandLine, KubeletServer, Version};
+use kubelet_config::kubelet_configuration::Decoding;
 use kubelet_config::kubelet_configuration::validation::Host;
 use kubelet_config::{FeatureGates, FeatureStage};
 use kubelet_node::LockFile;
@@ -41,13 +43,17 @@ use crate::agent::NodeAgent;
 use crate::error::{Error, Result};
 use crate::settings::{KUBELET_VERSION, Settings};
 
+pub use self::problems::{Machine, problems};
+
+const NO_LOCK_FILE: &str = "cannot exit on lock file contention: no lock file specified";
+
 /// What the command line asks for.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Command {
     /// Run the agent.
     Run(Program),
-    /// Report why the node cannot join its cluster (`preflight`).
+    /// Report why the agent would not start, and why the node cannot join its cluster (`preflight`).
     Preflight(Program),
     /// Nothing more: the help or the version was printed.
     Answered,
@@ -82,7 +88,8 @@ impl Program {
         };
         if command_line.help() {
             let preflight = format!(
-                "`{name} preflight` with the same flags reports why the node cannot join its cluster."
+                "`{name} preflight` with the same flags reports all for which the agent would not start, and why the node cannot \
+                 join its cluster."
             );
             CommandLine::command()
                 .name(name)
@@ -104,7 +111,10 @@ impl Program {
             Path::new(&flags.kubelet_config_file),
             Path::new(&flags.kubelet_dropin_config_directory),
         );
-        let server = command_line.load(&Host::detect())?;
+        let server = match only_preflight {
+            true => command_line.examine(&Host::detect(), Decoding::LenientFallback)?,
+            false => command_line.load(&Host::detect())?,
+        };
         let program = Self {
             command_line,
             server,
@@ -227,8 +237,7 @@ impl Program {
         let flags = &self.server.flags;
         let lock = match flags.lock_file_path.as_str() {
             "" if flags.exit_on_lock_contention => {
-                let problem = "cannot exit on lock file contention: no lock file specified";
-                return Err(Error::Program(problem.to_owned()));
+                return Err(Error::Program(NO_LOCK_FILE.to_owned()));
             }
             "" => None,
             path => {

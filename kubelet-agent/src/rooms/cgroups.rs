@@ -5,18 +5,74 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::cgroups::{ExclusiveCpus, PodCgroupSettings};
+use kubelet_core::cgroups::{CgroupDriver, ExclusiveCpus, PodCgroupSettings};
 use kubelet_core::quantity::Amount;
-use kubelet_resources::cgroups::{MemoryQos, PodCgroups, QosReserved, Reserved, ReservedFor};
+use kubelet_resources::cgroups::{CgroupMounts, MemoryQos, PodCgroups, QosReserved, Reserved, ReservedFor};
 use kubelet_resources::{CpuSet, Machine};
 
 use crate::context::Context;
-use crate::error::{Problems, Result, invalid};
+use crate::error::{Result, invalid};
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
-    problems.note(qos_reserved_percent(settings));
+    problems.note("qosReserved", qos_reserved_percent(settings));
+    for reserved in reserved(settings).iter().filter(|it| it.resources.is_empty()) {
+        let (field, list) = fields_of(reserved.reserved_for);
+        let why = format!(
+            "{field} {:?} is to be limited, but {list} is empty",
+            reserved.cgroup
+        );
+        problems.add("enforceNodeAllocatable", why);
+    }
+}
+
+/// Notes cgroups that do not exist.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    let config = &inspection.settings.configuration;
+    if !inspection.makes_cgroups || !config.cgroups_per_qos {
+        return;
+    }
+    let mounts = match inspection.look(CgroupMounts::of_this_host).await {
+        Ok(mounts) => mounts,
+        Err(error) => return problems.add("cgroupsPerQOS", error.to_string()),
+    };
+    let driver = CgroupDriver::configured(true, &config.cgroup_driver, &config.cgroup_root);
+    for reserved in reserved(inspection.settings) {
+        let (mounts, driver, cgroup) = (mounts.clone(), driver.clone(), reserved.cgroup);
+        let checked = inspection.look(move || Ok(mounts.check(&driver, &cgroup))).await;
+        let (field, _) = fields_of(reserved.reserved_for);
+        match checked {
+            Ok(Ok(())) => {}
+            Ok(Err(missing)) => problems.add(field, missing),
+            Err(error) => problems.add(field, error.to_string()),
+        }
+    }
+    // The cgroup of all pods is made, if it is not there.
+    let Some(all_pods) = driver.all_pods() else {
+        return;
+    };
+    let of_pods = driver.path(&all_pods);
+    let is_systemd = matches!(driver, CgroupDriver::Systemd { .. });
+    let (at, look) = (mounts.clone(), driver.clone());
+    let exists = inspection
+        .look(move || Ok(at.check(&look, &of_pods).is_ok()))
+        .await;
+    if !is_systemd && !exists.unwrap_or_default() {
+        for mount in mounts.all() {
+            inspection.writes("cgroupsPerQOS", mount, problems).await;
+        }
+    }
+}
+
+/// The field with the cgroup, and the one with the resources.
+fn fields_of(reserved_for: ReservedFor) -> (&'static str, &'static str) {
+    match reserved_for {
+        ReservedFor::System => ("systemReservedCgroup", "systemReserved"),
+        _ => ("kubeReservedCgroup", "kubeReserved"),
+    }
 }
 
 /// Opens the cgroups of this host. `memory_capacity` is in bytes.

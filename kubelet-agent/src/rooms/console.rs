@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kubelet_core::runtime::ContainerLogs;
-use kubelet_core::{Clock, KubeletHandle, LogEvents};
+use kubelet_core::{Clock, KubeletHandle};
 use kubelet_server::console::{Console, Durations, RecentEvents};
 use kubelet_server::{NodeApi, Server};
 
-use super::events::Recorders;
+use super::events::{EventLog, Recorders};
 use super::server;
 use crate::context::{Context, with};
-use crate::error::{Error, Problems, Result};
+use crate::error::{Error, Result};
+use crate::problem::Problems;
 use crate::tasks::Tasks;
 
 /// Where the console is.
@@ -35,10 +36,16 @@ pub(crate) struct Parts {
 pub(crate) fn check(parts: &Parts, serves_node_api: bool, problems: &mut Problems) {
     match parts.at {
         Some(ConsoleAt::Loopback(address)) if !address.ip().is_loopback() => {
-            problems.add(format!("console {address}: must be an address of the loopback"));
+            problems.add(
+                "console",
+                format!("console {address}: must be an address of the loopback"),
+            );
         }
         Some(ConsoleAt::NodeApi) if !serves_node_api => {
-            problems.add("the console is on the node's API, which needs enableServer");
+            problems.add(
+                "console",
+                "the console is on the node's API, which needs enableServer",
+            );
         }
         _ => {}
     }
@@ -59,9 +66,10 @@ impl ConsoleRoom {
         let Some(at) = parts.at else {
             return Self(None);
         };
-        let (pods, node) = recorders
-            .take()
-            .unwrap_or_else(|| (Arc::new(LogEvents), Arc::new(LogEvents)));
+        let (pods, node) = recorders.take().unwrap_or_else(|| {
+            let log = Arc::new(EventLog::default());
+            (log.clone(), log)
+        });
         let events = RecentEvents::new(clock).pods_to(pods).node_to(node);
         *recorders = Some((Arc::new(events.clone()), Arc::new(events.clone())));
         let durations = parts.durations;

@@ -9,12 +9,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::configured;
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
-    problems.note(configured::log_rotation(&settings.configuration));
+    problems.note(
+        "containerLogMaxSize",
+        configured::log_rotation(&settings.configuration),
+    );
 }
 
 /// Rotates the logs of the runtime's containers. What is returned changes the policy while it runs.

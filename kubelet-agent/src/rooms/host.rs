@@ -5,16 +5,48 @@ use std::path::Path;
 use kubelet_node::host::{Cgroup, Iptables, KernelSettings, ProcessCgroups, UtilChains};
 
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
-/// Notes what the host does not have.
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
-    if settings.configuration.protect_kernel_defaults {
-        problems.note(KernelSettings::of_this_host().check());
+    let config = &settings.configuration;
+    for (field, name) in [
+        ("systemCgroups", &config.system_cgroups),
+        ("kubeletCgroups", &config.kubelet_cgroups),
+    ] {
+        if name.split('/').any(|part| matches!(part, "." | "..")) {
+            problems.add(
+                field,
+                format!("{field} {name:?}: the name must not contain . or .."),
+            );
+        }
     }
-    problems.note(processes(settings));
+    let system = &config.system_cgroups;
+    if !system.is_empty() && system.split('/').all(str::is_empty) {
+        problems.add("systemCgroups", "system container cannot be root (\"/\")");
+    }
+}
+
+/// Notes what the host does not have.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    if inspection.settings.configuration.protect_kernel_defaults {
+        let looked = inspection
+            .look(|| Ok(KernelSettings::of_this_host().check()))
+            .await;
+        match looked {
+            Ok(checked) => problems.note("protectKernelDefaults", checked),
+            Err(error) => problems.add("protectKernelDefaults", error.to_string()),
+        }
+    }
+    let settings = inspection.settings.clone();
+    let looked = inspection.look(move || Ok(processes(&settings).map(drop))).await;
+    match looked {
+        Ok(checked) => problems.note("systemCgroups", checked),
+        Err(error) => problems.add("systemCgroups", error.to_string()),
+    }
 }
 
 /// Sets the kernel's settings, and starts what keeps iptables chains and cgroups.

@@ -8,7 +8,9 @@ use kubelet_node::HealthzServer;
 
 use crate::configured::time;
 use crate::context::Context;
-use crate::error::{Problems, Result, address, port};
+use crate::error::{Result, address, port};
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
@@ -16,11 +18,24 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
     let config = &settings.configuration;
     if !config.static_pod_url.is_empty() {
         let source = HttpSource::new(&config.static_pod_url, "");
-        problems.note(source.and_then(|source| source.headers(&config.static_pod_url_header)));
+        let headers = &config.static_pod_url_header;
+        problems.note("staticPodURL", source.and_then(|source| source.headers(headers)));
     }
     if config.healthz_port > 0 {
-        problems.note(address("healthzBindAddress", &config.healthz_bind_address));
-        problems.note(port("healthzPort", config.healthz_port));
+        let bind = &config.healthz_bind_address;
+        problems.note("healthzBindAddress", address("healthzBindAddress", bind));
+        problems.note("healthzPort", port("healthzPort", config.healthz_port));
+    }
+}
+
+/// Notes an address that this machine does not have.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    let config = &inspection.settings.configuration;
+    if config.healthz_port > 0 {
+        let address = &config.healthz_bind_address;
+        inspection
+            .has_address("healthzBindAddress", address, problems)
+            .await;
     }
 }
 

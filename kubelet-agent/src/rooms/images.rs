@@ -7,7 +7,16 @@ use super::stats::StatsRoom;
 use crate::configured;
 use crate::context::Context;
 use crate::error::Result;
+use crate::problem::Problems;
+use crate::settings::Settings;
 use crate::tasks::Tasks;
+
+pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
+    let policy = configured::image_gc(&settings.configuration);
+    if let Err(error) = policy.check() {
+        problems.note("imageGCHighThresholdPercent", Err::<(), _>(error));
+    }
+}
 
 /// Collects images that are not used, for a runtime of containers.
 pub(crate) fn start(

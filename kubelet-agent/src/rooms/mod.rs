@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `Parts` | what the builder of the agent gathers for the room |
 //! | `check` | notes all that is wrong with the settings, before anything is done |
+//! | `inspect` | notes all that this machine lacks for the settings, and changes nothing |
 //! | `XRoom::open` | builds the room from its parts and from what the rooms before it offer (`Uses`) |
 //! | `XRoom::report` | adds what the status of the node reports of the room |
 //! | `XRoom::start` | adds its engines to the tasks, when the pod lifecycle is built |

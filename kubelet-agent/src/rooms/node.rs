@@ -1,14 +1,16 @@
 //! The room of the node: what it is, its object in the cluster, and its heartbeat.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use kubelet_config::FeatureGates;
+use kubelet_config::kubelet_configuration::validation::Host;
 use kubelet_core::{FixedNode, NodeGetter};
 use kubelet_kuberuntime::{NodeIps, NodeSettings};
 use kubelet_node::{
-    LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeInformerHandle, NodeStatusHandle,
+    LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeInformerHandle, NodeStatusHandle, Reservation,
     node_host_ips, parse_node_ip,
 };
 use kubelet_status::{NodeFacts, StatusManagerConfig, StatusManagerHandle};
@@ -19,7 +21,9 @@ use super::machine::HostMachine;
 use super::plugins;
 use crate::configured::{count, reservation};
 use crate::context::{Change, Context, changed};
-use crate::error::{Problems, Result, port};
+use crate::error::{Result, port};
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
@@ -55,12 +59,55 @@ pub(crate) struct NodeRoom {
 }
 
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
-    problems.note(port("port", settings.configuration.port));
-    problems.note(parse_node_ip(&settings.node_ip, &settings.cloud_provider));
-    problems.note(reservation(settings));
+    let config = &settings.configuration;
+    problems.note("port", port("port", config.port));
+    problems.note(
+        "--node-ip",
+        parse_node_ip(&settings.node_ip, &settings.cloud_provider),
+    );
+    // Thresholds are the affair of the room of eviction.
+    let of_pods = Reservation::problems(&config.system_reserved, &config.kube_reserved, &BTreeMap::new());
+    for problem in of_pods {
+        problems.note_named(&problem);
+    }
 }
 
-/// The settings of the node, on this machine or on the given one.
+/// Notes what this machine has, and should not have, and what is reserved and not there.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    let (settings, config) = (inspection.settings, &inspection.settings.configuration);
+    let machine = match inspection.machine {
+        Some(machine) => machine.clone(),
+        None => {
+            let (root_dir, clock) = (settings.root_dir.clone(), inspection.clock);
+            let read = inspection.look(move || Ok(HostMachine::new(clock).of_node(&root_dir)));
+            let machine = match read.await {
+                Ok(Ok(machine)) => machine,
+                Ok(Err(error)) => return problems.add("", error.to_string()),
+                Err(error) => return problems.add("", error.to_string()),
+            };
+            problems.note("failSwapOn", machine.check_swap(config.fail_swap_on));
+            machine
+        }
+    };
+    let limited_swap = config.memory_swap.swap_behavior == "LimitedSwap";
+    if inspection.makes_cgroups && limited_swap && Host::detect().cgroup_v1 {
+        problems.add(
+            "memorySwap.swapBehavior",
+            "LimitedSwap needs cgroup v2, and this host has v1",
+        );
+    }
+    let reserved_cpus = machine.check_reserved_cpus(&config.reserved_system_cpus);
+    problems.note("reservedSystemCPUs", reserved_cpus);
+    let lists = [
+        ("kubeReserved", &config.kube_reserved),
+        ("systemReserved", &config.system_reserved),
+    ];
+    let given = lists.iter().find(|(_, list)| !list.is_empty());
+    let field = given.map_or("evictionHard", |(field, _)| field);
+    problems.note(field, reservation(settings).check(&machine));
+}
+
+/// The settings of the node, on this machine or on the given one. `inspect` has looked at what does not suit it.
 pub(crate) fn local(
     settings: &Settings,
     host: &HostMachine,
@@ -84,7 +131,7 @@ pub(crate) fn local(
     node.enable_controller_attach_detach = config.enable_controller_attach_detach;
     node.max_pods = count(config.max_pods);
     node.pods_per_core = count(config.pods_per_core);
-    node.reservation = reservation(settings)?;
+    node.reservation = reservation(settings);
     node.local_storage_capacity_isolation = config.local_storage_capacity_isolation;
     node.node_status_max_images = usize::try_from(config.node_status_max_images).ok();
     settings.version.clone_into(&mut node.kubelet_version);
@@ -93,14 +140,8 @@ pub(crate) fn local(
     node.reset_extended_resources = !plugins::had_devices(&settings.root_dir);
     let machine = match machine {
         Some(machine) => machine,
-        None => {
-            let machine = host.of_node(&settings.root_dir)?;
-            machine.check_swap(config.fail_swap_on)?;
-            machine
-        }
+        None => host.of_node(&settings.root_dir)?,
     };
-    machine.check_reserved_cpus(&config.reserved_system_cpus)?;
-    node.reservation.check(&machine)?;
     Ok(LocalNode::builder(node, machine))
 }
 

@@ -20,6 +20,9 @@ use super::objects::Objects;
 use crate::configured;
 use crate::context::{Change, Context, changed, with};
 use crate::error::{Error, Result};
+use crate::inspection::Inspection;
+use crate::problem::Problems;
+use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 /// What the builder gathers for the runtime.
@@ -53,9 +56,60 @@ impl RuntimeChoice {
         }
     }
 
+    /// Whether the agent makes the cgroups of the runtime's pods, and places their containers on CPUs.
+    pub(crate) fn makes_cgroups(&self) -> bool {
+        match self {
+            #[cfg(feature = "cri")]
+            Self::Endpoint => true,
+            Self::Services(..) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the agent serves the streams of the runtime, which has no server of its own.
     pub(crate) fn needs_streams(&self) -> bool {
         matches!(self, Self::Verbs(_))
+    }
+}
+
+#[cfg_attr(not(feature = "cri"), allow(unused_variables, reason = "endpoints need gRPC"))]
+pub(crate) fn check(settings: &Settings, parts: &Parts, problems: &mut Problems) {
+    let config = &settings.configuration;
+    #[cfg(feature = "cri")]
+    if matches!(parts.choice, RuntimeChoice::Endpoint) {
+        for (field, endpoint) in [
+            ("containerRuntimeEndpoint", &config.container_runtime_endpoint),
+            ("imageServiceEndpoint", &config.image_service_endpoint),
+        ] {
+            let is_given = field == "containerRuntimeEndpoint" || !endpoint.is_empty();
+            if is_given && let Err(error) = kubelet_cri::CriClient::builder(endpoint).check() {
+                problems.add(field, error.to_string());
+            }
+        }
+    }
+}
+
+/// Notes what containers would need of this machine. A runtime that does not answer is no problem: the agent waits for it.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, parts: &Parts, problems: &mut Problems) {
+    if matches!(parts.choice, RuntimeChoice::None | RuntimeChoice::Pods(_)) {
+        return;
+    }
+    let (settings, disk) = (inspection.settings, inspection.disk);
+    let config = &settings.configuration;
+    let logs = std::path::Path::new(&config.pod_logs_dir);
+    if logs.is_absolute() {
+        inspection.writes("podLogsDir", logs, problems).await;
+    }
+    if inspection.makes_cgroups {
+        let ids = configured::user_namespaces(config, disk).await;
+        problems.note("userNamespaces.idsPerPod", ids);
+    }
+    let providers = settings.credential_providers.clone();
+    let providers = providers.into_iter().map(configured::credential_provider);
+    let providers: Vec<_> = providers.collect();
+    let look = move || Ok(providers.iter().filter_map(|it| it.problem()).collect::<Vec<_>>());
+    for problem in inspection.look(look).await.unwrap_or_default() {
+        problems.add("--image-credential-provider-bin-dir", problem);
     }
 }
 

@@ -13,6 +13,7 @@ mod exclusive_cpus;
 mod handle;
 #[cfg(feature = "plugins")]
 mod held_resources;
+mod log;
 mod log_links;
 mod node_events;
 #[cfg(feature = "api")]

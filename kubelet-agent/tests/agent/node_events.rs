@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kubelet_agent::{AgentEvent, NodeAgent, Settings};
 use kubelet_core::{Disk, Event, EventRecorder, EventType, NodeEventRecorder};
 use kubelet_cri::Code;
+use kubelet_testing::eventually;
 use kubelet_testing::memory_cri::{Call, MemoryCri};
-use kubelet_testing::{MemoryRuntime, eventually};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -37,12 +37,17 @@ impl NodeEventRecorder for NodeEvents {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_set_up_has_an_event() {
     let (folder, events) = (tempfile::tempdir().unwrap(), Arc::new(NodeEvents::default()));
+    let runtime = Arc::new(MemoryCri::new(clock()));
+    let versions = runtime.faults().on(Call::Version);
+    versions.fails(Code::Internal, "the runtime is broken");
     let built = NodeAgent::builder(Settings::new(folder.path()))
-        .containers(Arc::new(MemoryRuntime::new(clock())))
+        .services(runtime.clone(), runtime)
+        .source(source(Vec::new()))
         .events(events.clone())
         .build()
         .await;
     let error = built.unwrap_err().to_string();
+    assert!(error.contains("the runtime is broken"), "{error}");
     assert_eq!(events.of("KubeletSetupFailed"), [error]);
 }
 

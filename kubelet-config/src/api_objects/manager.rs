@@ -25,6 +25,9 @@ enum By {
 }
 
 impl ConfigObjectManager {
+    /// What `configMapAndSecretChangeDetectionStrategy` can be.
+    pub const STRATEGIES: [&str; 3] = ["Get", "Cache", "Watch"];
+
     /// A manager for the API server of `client`. It sends no request before the first object is needed.
     ///
     /// # Errors

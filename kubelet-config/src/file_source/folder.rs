@@ -209,7 +209,10 @@ impl Folder {
                 let owner = owner.display();
                 rivals.insert(
                     path.clone(),
-                    format!("its pod's {claim} is that of the pod in {owner}, which counts"),
+                    format!(
+                        "the pod of this file does not run: its {claim} is already taken by the pod in {owner}; give it another one, or \
+                         remove one of the two files"
+                    ),
                 );
                 continue;
             }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::{CommandLine, KubeletFlags};
 use crate::credential_provider::{CredentialProvider, CredentialProviderConfig};
-use crate::kubelet_configuration::validation::Host;
-use crate::kubelet_configuration::{ConfigurationLoader, Decoding};
+use crate::kubelet_configuration::validation::{FieldError, Host, ValidationErrors};
+use crate::kubelet_configuration::{ConfigurationLoader, Decoding, Origins};
 use crate::{FeatureGates, KubeletConfiguration, Result};
 
 /// All that a kubelet starts with (`options.KubeletServer`).
@@ -14,7 +14,7 @@ use crate::{FeatureGates, KubeletConfiguration, Result};
 pub struct KubeletServer {
     /// The flags that are no fields of the configuration.
     pub flags: KubeletFlags,
-    /// The configuration in force, validated.
+    /// The configuration in force.
     pub configuration: KubeletConfiguration,
     /// The feature gates in force.
     pub feature_gates: FeatureGates,
@@ -22,6 +22,11 @@ pub struct KubeletServer {
     pub ignored: Vec<String>,
     /// The files of the folder `--config-dir` that are no drop-ins, as they do not end in `.conf`.
     pub skipped_drop_ins: Vec<PathBuf>,
+    /// Where the fields of the configuration were set.
+    pub origins: Origins,
+    /// All problems that the validation found; none if it was [loaded](CommandLine::load) and not only
+    /// [examined](CommandLine::examine).
+    pub invalid: Vec<FieldError>,
 }
 
 impl KubeletServer {
@@ -62,27 +67,41 @@ impl CommandLine {
     /// [`Error::NodeLabels`](crate::Error::NodeLabels) for labels that a node may not give itself, and what
     /// [`ConfigurationLoader::load_with_flags`] fails with.
     pub fn load(&self, host: &Host) -> Result<KubeletServer> {
+        let server = self.examine(host, Decoding::LenientFallback)?;
+        match server.invalid.is_empty() {
+            true => Ok(server),
+            false => Err(ValidationErrors::new(server.invalid).into()),
+        }
+    }
+
+    /// As [`load`](Self::load), for whoever looks for problems: a configuration that is read but not valid is returned with its
+    /// problems, [`invalid`](KubeletServer::invalid), so that others can look for more.
+    ///
+    /// # Errors
+    ///
+    /// If the flags, a file or the feature gates cannot be read.
+    pub fn examine(&self, host: &Host, decoding: Decoding) -> Result<KubeletServer> {
         let mut of_flags = KubeletConfiguration::without_file();
         self.apply(&mut of_flags)?;
         FeatureGates::new().with(&of_flags.feature_gates)?;
         self.check()?;
 
-        let mut loader = ConfigurationLoader::new()
-            .decoding(Decoding::LenientFallback)
-            .host(*host);
+        let mut loader = ConfigurationLoader::new().decoding(decoding).host(*host);
         if !self.flags.kubelet_config_file.is_empty() {
             loader = loader.config(&self.flags.kubelet_config_file);
         }
         if !self.flags.kubelet_dropin_config_directory.is_empty() {
             loader = loader.config_dir(&self.flags.kubelet_dropin_config_directory);
         }
-        let loaded = loader.load_with_flags(|configuration| self.apply(configuration))?;
+        let loaded = loader.examine_with_flags(|configuration| self.apply(configuration))?;
         Ok(KubeletServer {
             flags: self.flags.clone(),
             configuration: loaded.config,
             feature_gates: loaded.gates,
             ignored: loaded.ignored,
             skipped_drop_ins: loaded.skipped_drop_ins,
+            origins: loaded.origins,
+            invalid: loaded.invalid,
         })
     }
 }

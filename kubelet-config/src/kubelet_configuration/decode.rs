@@ -2,7 +2,7 @@
 
 use super::defaults::default_eviction_hard;
 use super::fields::KubeletConfiguration;
-use crate::document::{Content, Decoded, Document, Rules};
+use crate::document::{Content, Decoded, Document, Node, Rules};
 use crate::{ConfigurationStage, Error, FeatureGates, Result};
 
 /// Durations that are no pointers in the API: it reads their `null` as a duration, and fails.
@@ -71,8 +71,7 @@ impl KubeletConfiguration {
     /// text is not a configuration or has unknown or duplicate fields; of the stage
     /// [`FeatureGates`](ConfigurationStage::FeatureGates) for invalid gates.
     pub fn from_yaml(text: &str) -> Result<Self> {
-        let (config, _) = decode(text.as_bytes(), Decoding::Strict, &FeatureGates::new())?;
-        Ok(config)
+        Ok(decode(text.as_bytes(), Decoding::Strict, &FeatureGates::new())?.config)
     }
 
     /// As [`from_yaml`](Self::from_yaml), but it ignores unknown and duplicate fields and returns one line for
@@ -82,16 +81,22 @@ impl KubeletConfiguration {
     ///
     /// As [`from_yaml`](Self::from_yaml), except for unknown and duplicate fields.
     pub fn from_yaml_lenient(text: &str) -> Result<(Self, Vec<String>)> {
-        decode(text.as_bytes(), Decoding::LenientFallback, &FeatureGates::new())
+        let read = decode(text.as_bytes(), Decoding::LenientFallback, &FeatureGates::new())?;
+        Ok((read.config, read.ignored))
     }
 }
 
-/// Reads a configuration file. Also returns what was ignored, one line each.
-pub(super) fn decode(
-    text: &[u8],
-    decoding: Decoding,
-    gates: &FeatureGates,
-) -> Result<(KubeletConfiguration, Vec<String>)> {
+/// A configuration file that was read.
+pub(super) struct Read {
+    pub(super) config: KubeletConfiguration,
+    /// What was ignored, one line each.
+    pub(super) ignored: Vec<String>,
+    /// The fields that the file sets.
+    pub(super) root: Node,
+}
+
+/// Reads a configuration file.
+pub(super) fn decode(text: &[u8], decoding: Decoding, gates: &FeatureGates) -> Result<Read> {
     let load = |problem: String| Error::configuration(ConfigurationStage::Load, vec![problem]);
     if text.is_empty() {
         return Err(load("the file is empty".into()));
@@ -113,7 +118,11 @@ pub(super) fn decode(
             config.eviction_hard.entry(signal).or_insert(threshold);
         }
     }
-    Ok((config, ignored))
+    Ok(Read {
+        config,
+        ignored,
+        root: document.root,
+    })
 }
 
 /// Refuses all but `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`.

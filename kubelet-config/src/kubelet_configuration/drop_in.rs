@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::decode::{Decoding, RULES, check_kind, complete};
 use super::fields::KubeletConfiguration;
+use super::origins::Origins;
 use crate::document::{Decoded, Document, Node, Rules};
 use crate::{ConfigurationStage, Error, FeatureGates, Result};
 
@@ -32,12 +33,13 @@ pub(super) struct Merged {
     pub(super) ignored: Vec<String>,
 }
 
-/// Merges the drop-ins in `folder` into `config`.
+/// Merges the drop-ins in `folder` into `config`. `origins` gets the fields that they set.
 pub(super) fn merge(
     config: &KubeletConfiguration,
     folder: &Path,
     decoding: Decoding,
     gates: &FeatureGates,
+    origins: &mut Origins,
 ) -> Result<Merged> {
     let mut merged =
         serde_json::to_value(config).map_err(|error| rejected(vec![error.to_string()], folder))?;
@@ -48,6 +50,7 @@ pub(super) fn merge(
     let mut suspects = Vec::new();
     for path in files.drop_ins {
         let document = read(&path)?;
+        origins.add_file(&path, &document.root);
         match document.decode::<KubeletConfiguration>(MERGED_RULES) {
             Err(problem) => suspects.push((problem, path)),
             Ok(Decoded { mut unknown, .. }) => {

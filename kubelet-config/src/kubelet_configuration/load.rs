@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::decode::{Decoding, decode};
+use super::decode::{Decoding, Read, decode};
 use super::drop_in;
 use super::fields::KubeletConfiguration;
-use super::validation::{Host, validate};
+use super::origins::Origins;
+use super::validation::{FieldError, Host, ValidationErrors, validate};
 use crate::{ConfigurationStage, Error, FeatureGates, Result};
 
 /// Loads a node's configuration as the kubelet does: defaults, the file (`--config`), the drop-ins (`--config-dir`)
@@ -36,11 +37,11 @@ pub struct ConfigurationLoader {
     host: Option<Host>,
 }
 
-/// A configuration that is in force.
+/// A configuration that was loaded.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LoadedConfiguration {
-    /// The whole, validated.
+    /// The whole.
     pub config: KubeletConfiguration,
     /// The feature gates that it sets.
     pub gates: FeatureGates,
@@ -48,6 +49,11 @@ pub struct LoadedConfiguration {
     pub ignored: Vec<String>,
     /// The files of the drop-in folder that were skipped, since they do not end in `.conf`.
     pub skipped_drop_ins: Vec<PathBuf>,
+    /// Where the fields were set.
+    pub origins: Origins,
+    /// All problems that the validation found; none if it was [loaded](ConfigurationLoader::load) and not only
+    /// [examined](ConfigurationLoader::examine_with_flags).
+    pub invalid: Vec<FieldError>,
 }
 
 impl ConfigurationLoader {
@@ -102,6 +108,23 @@ impl ConfigurationLoader {
     /// As [`load`](Self::load), and what `apply` fails with.
     pub fn load_with_flags(
         &self,
+        apply: impl FnMut(&mut KubeletConfiguration) -> Result<()>,
+    ) -> Result<LoadedConfiguration> {
+        let loaded = self.examine_with_flags(apply)?;
+        match loaded.invalid.is_empty() {
+            true => Ok(loaded),
+            false => Err(ValidationErrors::new(loaded.invalid).into()),
+        }
+    }
+
+    /// As [`load_with_flags`](Self::load_with_flags), for whoever looks for problems: a configuration that is read but not valid is
+    /// returned with its problems, [`invalid`](LoadedConfiguration::invalid), so that others can look for more.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or decoded or if feature gates cannot be set, and what `apply` fails with.
+    pub fn examine_with_flags(
+        &self,
         mut apply: impl FnMut(&mut KubeletConfiguration) -> Result<()>,
     ) -> Result<LoadedConfiguration> {
         let mut gates = FeatureGates::new();
@@ -116,49 +139,60 @@ impl ConfigurationLoader {
         let mut in_force = set_gates(&config)?;
 
         let (mut ignored, mut skipped_drop_ins) = (Vec::new(), Vec::new());
+        let mut origins = Origins::default();
+        origins.add_flags(&as_json(&KubeletConfiguration::without_file()), &as_json(&config));
         if let Some(path) = &self.config {
-            (config, ignored) = read(path, self.decoding, &in_force)?;
+            let read = read(path, self.decoding, &in_force)?;
+            origins = Origins::default();
+            origins.add_file(path, &read.root);
+            (config, ignored) = (read.config, read.ignored);
         }
         if let Some(folder) = &self.config_dir {
-            let merged = drop_in::merge(&config, folder, self.decoding, &in_force)?;
+            let merged = drop_in::merge(&config, folder, self.decoding, &in_force, &mut origins)?;
             config = merged.config;
             ignored.extend(merged.ignored);
             skipped_drop_ins = merged.skipped;
         }
         if self.config.is_some() || self.config_dir.is_some() {
             let of_files = std::mem::take(&mut config.feature_gates);
+            let before = as_json(&config);
             apply(&mut config)?;
+            origins.add_flags(&before, &as_json(&config));
             for (name, value) in of_files {
                 config.feature_gates.entry(name).or_insert(value);
             }
             in_force = set_gates(&config)?;
         }
-        validate(&config, &in_force, &self.host.unwrap_or_else(Host::detect))?;
+        let valid = validate(&config, &in_force, &self.host.unwrap_or_else(Host::detect));
+        let invalid = valid.err().map(|errors| errors.into_iter().collect());
         Ok(LoadedConfiguration {
             config,
             gates: in_force,
             ignored,
             skipped_drop_ins,
+            origins,
+            invalid: invalid.unwrap_or_default(),
         })
     }
 }
 
+/// To see what changes. A configuration is always JSON.
+fn as_json(config: &KubeletConfiguration) -> serde_json::Value {
+    serde_json::to_value(config).unwrap_or_default()
+}
+
 /// Reads the configuration file.
-fn read(
-    path: &Path,
-    decoding: Decoding,
-    gates: &FeatureGates,
-) -> Result<(KubeletConfiguration, Vec<String>)> {
+fn read(path: &Path, decoding: Decoding, gates: &FeatureGates) -> Result<Read> {
     let rejected = |error: std::io::Error| {
         Error::configuration(ConfigurationStage::Load, vec![error.to_string()]).in_file(path)
     };
     let text = fs::read(path).map_err(rejected)?;
-    let (mut config, ignored) = decode(&text, decoding, gates).map_err(|error| error.in_file(path))?;
+    let mut read = decode(&text, decoding, gates).map_err(|error| error.in_file(path))?;
     let absolute = std::path::absolute(path).map_err(rejected)?;
     if let Some(folder) = absolute.parent() {
-        resolve_relative_paths(&mut config, folder);
+        resolve_relative_paths(&mut read.config, folder);
     }
-    Ok((config, ignored))
+    Ok(read)
 }
 
 /// Makes the fields that are paths start at `folder`. An empty path stays one.

@@ -40,6 +40,7 @@ mod fields;
 mod load;
 mod logging;
 mod omit;
+mod origins;
 mod sections;
 pub mod validation;
 
@@ -51,6 +52,7 @@ pub use load::{ConfigurationLoader, LoadedConfiguration};
 pub use logging::{
     FormatOptions, LoggingConfiguration, OutputRoutingOptions, TimeOrMetaDuration, VModuleItem,
 };
+pub use origins::{Origin, Origins};
 pub use sections::{
     CrashLoopBackOffConfig, KubeletAnonymousAuthentication, KubeletAuthentication, KubeletAuthorization,
     KubeletWebhookAuthentication, KubeletWebhookAuthorization, KubeletX509Authentication, MemoryReservation,

@@ -270,6 +270,23 @@ async fn a_broken_file_is_reported_by_name_and_affects_no_other() {
 }
 
 #[tokio::test]
+async fn of_two_files_with_one_name_the_second_is_told_what_to_do() {
+    let mut source = Source::over(&[
+        ("a.yaml", &manifest("web", "i:1")),
+        ("b.yaml", &manifest("web", "i:2")),
+    ]);
+    let said = source.problem("b.yaml").await;
+    let taken_by = format!(
+        "its name default/web-node-1 is already taken by the pod in {}",
+        source.path("a.yaml").display()
+    );
+    for words in ["does not run", &taken_by, "remove one of the two files"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(names(&source.snapshot().await), ["default/web-node-1"]);
+}
+
+#[tokio::test]
 async fn a_file_that_breaks_keeps_its_pod_until_it_goes() {
     let mut source = Source::over(&[("web.yaml", &manifest("web", "i:1"))]);
     source.snapshot().await;

@@ -125,7 +125,7 @@ impl Rejection {
         statuses: &dyn PodStatusReporter,
     ) {
         let Self { reason, message } = self;
-        tracing::info!(pod = %pod.key(), uid = pod.uid_str(), reason, message, "Pod admission denied");
+        tracing::info!(pod = %pod.key(), uid = pod.uid_str(), reason, "Pod admission denied: {message}");
         self.count();
         recorder.record(Event::about(pod, EventType::Warning, reason, message.clone()));
         statuses.set_pod_status(pod, self.pod_status(pod));

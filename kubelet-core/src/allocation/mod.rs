@@ -259,7 +259,7 @@ impl AllocationManager {
             return Decision::Allocated;
         };
         let Rejection { reason, message } = rejection;
-        tracing::info!(pod = %pod.key(), %uid, reason, message, operation = "resize", "Pod admission denied");
+        tracing::info!(pod = %pod.key(), %uid, reason, operation = "resize", "Pod admission denied: {message}");
         let infeasible = reason == INFEASIBLE;
         let is_new = self
             .statuses

@@ -200,7 +200,7 @@ impl PodWorkers {
         };
         match &ended.result {
             Ok(_) | Err(Error::Cancelled | Error::BackOff { .. }) => {}
-            Err(error) => tracing::error!(%uid, ?state, %error, "Error syncing pod, skipping"),
+            Err(error) => tracing::error!(%uid, ?state, "cannot sync a pod, will retry: {error}"),
         }
         self.shared.registry.lock().complete(&uid, ended, Instant::now());
     }

@@ -189,7 +189,7 @@ impl ProbeManager {
             return;
         };
         entry.act = None;
-        if let Some(result) = self.tell(&act) {
+        if let Some(result) = self.tell(&act, entry.worker.failed_last()) {
             let name = entry.worker.container_name();
             metrics::probed(act.target.kind, &act.target.pod, name, result, act.took);
             entry.worker.judge(result, shared);
@@ -197,8 +197,9 @@ impl ProbeManager {
         state.schedule_next(act.worker, Instant::now());
     }
 
-    /// The result and the event of one probe; none if there is no result.
-    fn tell(&self, act: &Act) -> Option<ProbeResult> {
+    /// The result and the event of one probe; none if there is no result. A failure that follows a failure is logged for whoever
+    /// looks closely.
+    fn tell(&self, act: &Act, failed_last: bool) -> Option<ProbeResult> {
         let target = &act.target;
         let (kind, pod) = (target.kind, &target.pod);
         let name = target.container().map_or("", |container| &container.name);
@@ -223,7 +224,12 @@ impl ProbeManager {
                 Some(ProbeResult::Success)
             }
             ProbeOutcome::Failure { output } => {
-                tracing::info!(pod = %key, uid, container = name, %kind, output, "Probe failed");
+                match failed_last {
+                    false => tracing::info!(pod = %key, uid, container = name, %kind, output, "Probe failed"),
+                    true => {
+                        tracing::debug!(pod = %key, uid, container = name, %kind, output, "Probe failed again")
+                    }
+                }
                 warn("Unhealthy", format!("{kind} probe failed: {output}"));
                 Some(ProbeResult::Failure)
             }

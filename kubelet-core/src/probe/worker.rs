@@ -159,6 +159,11 @@ impl Worker {
         }
     }
 
+    /// Whether the last result of this container is a failure.
+    pub(super) fn failed_last(&self) -> bool {
+        matches!(self.last, Some((ProbeResult::Failure, _)))
+    }
+
     /// Applies a result. It takes effect after enough equal results in a row.
     pub(super) fn judge(&mut self, result: ProbeResult, sink: &dyn ResultSink) {
         let Some(spec) = self.place.container(&self.pod).and_then(|c| self.kind.of(c)) else {

@@ -12,7 +12,7 @@ impl SyncLoop {
         let Some(message) = features.and_then(|features| features.missing_for_change(before, pod)) else {
             return;
         };
-        tracing::error!(pod = %pod.key(), uid = pod.uid_str(), message, "A pod update needs features that this node does not declare");
+        tracing::error!(pod = %pod.key(), uid = pod.uid_str(), "A pod update needs features that this node does not declare: {message}");
         self.recorder.record(Event::about(
             pod,
             EventType::Warning,

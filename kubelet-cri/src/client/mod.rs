@@ -284,6 +284,15 @@ impl CriClientBuilder {
         Ok(client)
     }
 
+    /// Checks that the endpoint is one, without a connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidEndpoint`].
+    pub fn check(&self) -> Result<(), Error> {
+        RuntimeEndpoint::parse(&self.endpoint).map(drop)
+    }
+
     /// Returns a client that connects at its first call, without a handshake. Use it for an endpoint that serves images
     /// only, or for a runtime that has not started yet. Must be called within a tokio runtime.
     ///

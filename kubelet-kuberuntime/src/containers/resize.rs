@@ -132,7 +132,7 @@ impl CriRuntime {
         metrics::histogram!("kubelet_pod_resize_duration_milliseconds", "success" => success)
             .record(began.elapsed().as_secs_f64() * 1000.0);
         let failed = failed.map(|message| {
-            tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), message, "cannot resize the pod in place");
+            tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), "cannot resize the pod in place: {message}");
             failure("ResizePodInPlaceError", message)
         });
         result.record(SyncAction::ResizePodInPlace, &describe(pod), failed);

@@ -75,8 +75,9 @@ impl CriRuntime {
                 "container_type" => label, "code" => code)
             .increment(1);
             let pod = context.pod;
-            tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), container = start.container.name,
-                reason = failure.reason, message = failure.message, "{} start failed", start.kind.type_name());
+            // The pod's worker logs each failure of the sync, once.
+            tracing::debug!(pod = %pod.key(), uid = pod.uid_str(), container = start.container.name,
+                reason = failure.reason, error = failure.message, "{} start failed", start.kind.type_name());
         }
         started
     }

@@ -61,8 +61,8 @@ impl CredentialProvider {
         }
     }
 
-    /// The problem of an invalid configuration.
-    pub(crate) fn problem(&self) -> Option<String> {
+    /// Why the plugin cannot be used: a wrong setting, or its program is missing. Blocks while it looks at the program.
+    pub fn problem(&self) -> Option<String> {
         let Self { name, program, .. } = self;
         let of = |problem: String| Some(format!("credential provider {name}: {problem}"));
         if !Self::API_VERSIONS.contains(&self.api_version.as_str()) {

@@ -31,7 +31,12 @@ impl Default for ImageGcPolicy {
 }
 
 impl ImageGcPolicy {
-    pub(super) fn check(&self) -> Result<()> {
+    /// Checks that the thresholds make sense.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`] names the threshold that does not.
+    pub fn check(&self) -> Result<()> {
         let (high, low) = (self.high_threshold_percent, self.low_threshold_percent);
         let problem = if high > 100 {
             format!("invalid HighThresholdPercent {high}, must be in range [0-100]")

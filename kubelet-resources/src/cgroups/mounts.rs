@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use kubelet_core::cgroups::CgroupDriver;
+
+use super::tree::Tree;
+
 /// The mount point of the cgroup hierarchy, or the folder to look for it (`CgroupRoot`).
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
@@ -94,6 +98,19 @@ impl CgroupMounts {
         Self { v1, v2 }
     }
 
+    /// Checks that the cgroup with this path, or with systemd, with this name of a slice, is in all hierarchies that pods need
+    /// (`Validate`). Blocks while it looks.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, in the kubelet's words.
+    pub fn check(&self, driver: &CgroupDriver, cgroup: &str) -> Result<(), String> {
+        let name = driver.parse(cgroup);
+        let path = PathBuf::from(driver.path(&name).trim_start_matches('/'));
+        let is_systemd = matches!(driver, CgroupDriver::Systemd { .. });
+        Tree::new(self.clone(), is_systemd, false).validate(&path, &name)
+    }
+
     pub(super) fn version(&self) -> Version {
         match self.v1.is_empty() {
             true => Version::V2,
@@ -102,7 +119,7 @@ impl CgroupMounts {
     }
 
     /// Each mount point once.
-    pub(super) fn all(&self) -> Vec<&Path> {
+    pub fn all(&self) -> Vec<&Path> {
         let mut all: Vec<&Path> = self.v1.values().chain(&self.v2).map(PathBuf::as_path).collect();
         all.sort_unstable();
         all.dedup();

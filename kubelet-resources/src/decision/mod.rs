@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::PodExt;
 
 pub use self::admission::{PodAdmission, Share};
-use crate::Result;
 use crate::active::ActiveContainers;
 use crate::cpu::{CpuConfig, CpuManager, CpuPolicy, CpuState};
 use crate::cpu_set::CpuSet;
@@ -20,6 +19,7 @@ use crate::topology::{
     HintProvider, HintSource, HintsOnly, MergedHints, TopologyHint, TopologyMerger, TopologyOptions,
     TopologyPolicy, TopologyScope,
 };
+use crate::{Error, Result};
 
 /// The settings of the managers.
 #[derive(Clone, Debug, Default)]
@@ -99,6 +99,22 @@ impl Allocator {
             providers: Vec::new(),
             admitting: None,
         })
+    }
+
+    /// What each of the managers refuses in the settings on this machine, with the field of its policy.
+    pub(crate) fn problems(machine: &Machine, config: &ResourcesConfig) -> Vec<(&'static str, Error)> {
+        let (gates, policy) = (config.gates, config.topology_policy);
+        let topology = TopologyMerger::new(machine, policy, config.topology_options).err();
+        let cpu = CpuManager::new(machine, &config.cpu, gates, policy).err();
+        let memory = MemoryManager::new(machine, &config.memory, gates).err();
+        [
+            ("topologyManagerPolicy", topology),
+            ("cpuManagerPolicy", cpu),
+            ("memoryManagerPolicy", memory),
+        ]
+        .into_iter()
+        .filter_map(|(field, error)| Some((field, error?)))
+        .collect()
     }
 
     pub(crate) fn start_cpu(&mut self, state: CpuState) -> Result<()> {

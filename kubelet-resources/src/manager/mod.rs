@@ -20,12 +20,12 @@ use self::handle::Shared;
 pub use self::handle::{Placement, ResourceManagerHandle};
 pub use self::parts::{ContainerUpdates, KubeletPods, NodePods, PluginAllocator};
 use self::persist::{StateFiles, at_start};
-use crate::Result;
 use crate::checkpoint::StateStore;
 use crate::cpu::CpuPolicy;
 use crate::decision::{Allocator, ResourcesConfig};
 use crate::machine::Machine;
 use crate::topology::HintProvider;
+use crate::{Error, Result};
 
 /// How often containers are given the CPUs that they should have, by default (`cpuManagerReconcilePeriod`).
 pub const DEFAULT_RECONCILE_PERIOD: Duration = Duration::from_secs(10);
@@ -137,6 +137,41 @@ impl ResourceManagerBuilder {
         self
     }
 
+    /// All that [`start`](Self::start) would refuse: settings that do not suit each other or the machine, and state files of the agent
+    /// before that are damaged or do not suit them, each with the field of the manager's policy. Changes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn problems(
+        store: Arc<dyn StateStore>,
+        disk: Disk,
+        machine: &Machine,
+        config: &ResourcesConfig,
+    ) -> Vec<(&'static str, Error)> {
+        let mut allocator = match Allocator::without_state(machine, config) {
+            Ok(allocator) => allocator,
+            Err(_) => return Allocator::problems(machine, config),
+        };
+        let files = StateFiles::new(store, disk, config.gates);
+        let (cpu_policy, memory_policy) = allocator.policies();
+        let no_names = BTreeMap::new();
+        let cpu = files.read_cpu(cpu_policy, &no_names).await.and_then(|state| {
+            allocator
+                .start_cpu(state)
+                .map_err(|error| at_start("cpu", &error))
+        });
+        let memory = files.read_memory(memory_policy).await.and_then(|state| {
+            let started = allocator.start_memory(state);
+            started.map_err(|error| at_start("memory", &error))
+        });
+        let (cpu, memory) = (cpu.err(), memory.err());
+        let cpu = cpu.map(|error| ("cpuManagerPolicy", error));
+        cpu.into_iter()
+            .chain(memory.map(|error| ("memoryManagerPolicy", error)))
+            .collect()
+    }
+
     /// Checks the settings, and takes over the state of the agent before.
     ///
     /// # Errors
@@ -145,6 +180,7 @@ impl ResourceManagerBuilder {
     /// suit them. Also if a file cannot be read or written.
     pub async fn start(self, machine: &Machine, config: &ResourcesConfig) -> Result<ResourceManager> {
         let mut allocator = Allocator::without_state(machine, config)?;
+        config.topology_options.warn();
         let files = StateFiles::new(self.store, self.disk, config.gates);
         let state = files.read(allocator.policies(), &self.containers).await?;
         allocator

@@ -48,23 +48,28 @@ impl StateFiles {
         (cpu_policy, memory_policy): (CpuPolicy, MemoryPolicy),
         names: &ContainerNames,
     ) -> Result<ResourcesState> {
-        let cpu = match self.contents(CPU_MANAGER_STATE).await? {
-            None => CpuState::default(),
-            Some(contents) => {
-                let path = self.store.path(CPU_MANAGER_STATE);
-                read_cpu_state(&contents, cpu_policy, self.gates, names, &path)
-                    .map_err(|error| at_start("cpu", &error))?
-            }
+        Ok(ResourcesState {
+            cpu: self.read_cpu(cpu_policy, names).await?,
+            memory: self.read_memory(memory_policy).await?,
+        })
+    }
+
+    pub(super) async fn read_cpu(&self, policy: CpuPolicy, names: &ContainerNames) -> Result<CpuState> {
+        let Some(contents) = self.contents(CPU_MANAGER_STATE).await? else {
+            return Ok(CpuState::default());
         };
-        let memory = match self.contents(MEMORY_MANAGER_STATE).await? {
-            None => MemoryState::default(),
-            Some(contents) => {
-                let path = self.store.path(MEMORY_MANAGER_STATE);
-                read_memory_state(&contents, memory_policy, self.gates, &path)
-                    .map_err(|error| at_start("memory", &error))?
-            }
+        let path = self.store.path(CPU_MANAGER_STATE);
+        let state = read_cpu_state(&contents, policy, self.gates, names, &path);
+        state.map_err(|error| at_start("cpu", &error))
+    }
+
+    pub(super) async fn read_memory(&self, policy: MemoryPolicy) -> Result<MemoryState> {
+        let Some(contents) = self.contents(MEMORY_MANAGER_STATE).await? else {
+            return Ok(MemoryState::default());
         };
-        Ok(ResourcesState { cpu, memory })
+        let path = self.store.path(MEMORY_MANAGER_STATE);
+        let state = read_memory_state(&contents, policy, self.gates, &path);
+        state.map_err(|error| at_start("memory", &error))
     }
 
     /// Writes each file whose contents changed.

@@ -31,6 +31,17 @@ impl Default for TopologyOptions {
 }
 
 impl TopologyOptions {
+    /// Logs what is allowed, but not recommended.
+    pub(crate) fn warn(&self) {
+        if self.max_allowable_numa_nodes > DEFAULT_MAX_NUMA_NODES {
+            tracing::warn!(
+                value = self.max_allowable_numa_nodes,
+                recommended = DEFAULT_MAX_NUMA_NODES,
+                "more NUMA nodes are allowed than is recommended"
+            );
+        }
+    }
+
     /// Parses the options of the configuration. Both are stable, so no gate decides on them.
     ///
     /// # Errors
@@ -58,13 +69,6 @@ impl TopologyOptions {
                                 "the minimum value of {name:?} should not be less than {DEFAULT_MAX_NUMA_NODES}"
                             ))
                         })?;
-                    if parsed.max_allowable_numa_nodes > DEFAULT_MAX_NUMA_NODES {
-                        tracing::warn!(
-                            value = most,
-                            recommended = DEFAULT_MAX_NUMA_NODES,
-                            "more NUMA nodes are allowed than is recommended"
-                        );
-                    }
                 }
                 _ => {
                     return Err(Error::Refused(format!(

@@ -328,16 +328,30 @@ async fn tls_versions_suites_and_certificates() {
             .is_err()
     );
 
-    // P-384; 1 is no key exchange of ours.
+    let of_suites = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        TlsSettings::new(Arc::new(serving().0)).cipher_suites(&names)
+    };
+    let known = "TLS_AES_128_GCM_SHA256";
+    let error = of_suites(&[known, "TLS_BOGUS", "tls_aes_128_gcm_sha256"]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "tlsCipherSuites: unknown cipher suites: [\"TLS_BOGUS\", \"tls_aes_128_gcm_sha256\"]"
+    );
+    of_suites(&[known]).unwrap();
+
+    // P-384; P-521 (25) is no key exchange of ours, and 1 is none of Go's.
     let of_curves = |curves: &[i32]| TlsSettings::new(Arc::new(serving().0)).curve_preferences(curves);
-    let tls = of_curves(&[1, 24]).unwrap();
+    let tls = of_curves(&[25, 24]).unwrap();
     let server = Running::start(Server::bind(local(), api.clone(), &tls).unwrap());
     let stream = connect(server.address, None, rustls::ALL_VERSIONS).await.unwrap();
     let found = stream.get_ref().1.negotiated_key_exchange_group().unwrap().name();
     assert_eq!(found, rustls::NamedGroup::secp384r1);
     drop(stream);
     server.stop().await;
-    assert!(of_curves(&[1]).is_err());
+    for refused in [&[1][..], &[25], &[24, 1], &[24, 24], &[-1]] {
+        assert!(of_curves(refused).is_err(), "{refused:?}");
+    }
     of_curves(&[]).unwrap();
 
     // No certificate yet: handshakes fail, until there is one.

@@ -53,7 +53,7 @@ impl CsiPlugin {
             let condition = answer.volume_condition.unwrap_or_default();
             usage.abnormal = Some(condition.abnormal);
             if condition.abnormal {
-                tracing::warn!(volume = %mounted.name, message = %condition.message, "a volume is not healthy");
+                tracing::warn!(volume = %mounted.name, "a volume is not healthy: {}", condition.message);
             }
         }
         Ok(Some(usage))

@@ -8,15 +8,22 @@ use kubelet_core::{NodeGetter, PodCertificates, PodManager};
 use kubelet_node::HeartbeatClient;
 
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
     if !settings.kubeconfig.as_os_str().is_empty() {
-        problems.add("kubeconfig needs the feature `certificates` of kubelet-agent, or pass a `client`");
+        problems.add(
+            "--kubeconfig",
+            "kubeconfig needs the feature `certificates` of kubelet-agent, or pass a `client`",
+        );
     }
 }
+
+pub(crate) async fn inspect(_: &Inspection<'_>, _: &mut Problems) {}
 
 /// There is none.
 pub(crate) enum Access {}

@@ -12,7 +12,9 @@ use kubelet_status::EventRecorderHandle;
 use kubelet_volume::NodeVolumesBuilder;
 
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::rooms::objects::Objects;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
@@ -33,9 +35,14 @@ impl Parts {
 
 pub(crate) fn check(settings: &Settings, _: &Parts, problems: &mut Problems) {
     if !settings.kubeconfig.as_os_str().is_empty() {
-        problems.add("kubeconfig needs the feature `certificates` of kubelet-agent");
+        problems.add(
+            "--kubeconfig",
+            "kubeconfig needs the feature `certificates` of kubelet-agent",
+        );
     }
 }
+
+pub(crate) async fn inspect(_: &Inspection<'_>, _: &mut Problems) {}
 
 pub(crate) struct ClusterRoom;
 

@@ -8,7 +8,8 @@ use kubelet_core::{Clock, KubeletHandle};
 
 use super::server;
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::problem::Problems;
 use crate::rooms::events::Recorders;
 use crate::tasks::Tasks;
 

@@ -1,7 +1,9 @@
 //! The host, where it is not Linux: nothing of it is changed.
 
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
@@ -15,7 +17,7 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
         ("systemCgroups", !config.system_cgroups.is_empty()),
     ] {
         if is_set {
-            problems.add(format!("{field} {NEEDS}"));
+            problems.add(field, NEEDS);
         }
     }
     if settings.set_kernel_settings {
@@ -25,6 +27,8 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
         tracing::warn!("makeIPTablesUtilChains {NEEDS}");
     }
 }
+
+pub(crate) async fn inspect(_: &Inspection<'_>, _: &mut Problems) {}
 
 /// Starts nothing.
 pub(crate) async fn start(_: &Context, _: &mut Tasks) -> Result<()> {

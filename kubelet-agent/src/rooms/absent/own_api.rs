@@ -5,7 +5,8 @@ use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
 use crate::dynamic::Adapt;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::problem::Problems;
 use crate::rooms::cluster::Client;
 use crate::settings::Settings;
 use crate::tasks::Tasks;

@@ -7,7 +7,9 @@ use kubelet_core::{KubeletHandle, PodManager, PodStatusReporter, StatusSink};
 use super::own_api::Connections;
 use crate::context::Context;
 use crate::dynamic::SetVerbosity;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::rooms::cluster::ClusterRoom;
 use crate::rooms::plugins::PluginRoom;
 use crate::rooms::runtime::RuntimeRoom;
@@ -35,9 +37,14 @@ pub(crate) struct Uses<'a> {
 
 pub(crate) fn check(settings: &Settings, _: bool, problems: &mut Problems) {
     if settings.configuration.enable_server {
-        problems.add("enableServer needs the feature `server` of kubelet-agent");
+        problems.add(
+            "enableServer",
+            "enableServer needs the feature `server` of kubelet-agent",
+        );
     }
 }
+
+pub(crate) async fn inspect(_: &Inspection<'_>, _: &mut Problems) {}
 
 pub(crate) async fn start(
     _: &Context,

@@ -10,11 +10,37 @@ use kubelet_node::HeartbeatClient;
 use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder, Connections};
 
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 pub(crate) fn check(_: &Settings, _: &mut Problems) {}
+
+/// Notes a kubeconfig or a certificate that cannot be used, and a folder in which no certificate can be kept.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    let settings = inspection.settings;
+    let Ok(Some(access)) = access(settings) else {
+        return;
+    };
+    let bootstrap = &settings.bootstrap_kubeconfig;
+    if let Err(error) = access.clock(inspection.clock).disk(inspection.disk).look().await {
+        let of_bootstrap =
+            matches!(&error, kubelet_node::Error::Kubeconfig { file, .. } if file == bootstrap);
+        let field = if of_bootstrap {
+            "--bootstrap-kubeconfig"
+        } else {
+            "--kubeconfig"
+        };
+        problems.add(field, error.to_string());
+    }
+    if !bootstrap.as_os_str().is_empty() {
+        inspection
+            .writes("--cert-dir", &settings.cert_dir, problems)
+            .await;
+    }
+}
 
 /// The access of the settings; `None` without a kubeconfig.
 pub(crate) fn access(settings: &Settings) -> Result<Option<ApiServerAccessBuilder>> {

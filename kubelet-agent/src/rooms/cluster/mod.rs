@@ -27,7 +27,9 @@ use super::absent::certificates;
 use super::objects::Objects;
 use crate::configured::{count, time};
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
@@ -48,6 +50,20 @@ impl Parts {
 pub(crate) fn check(settings: &Settings, parts: &Parts, problems: &mut Problems) {
     if parts.client.is_none() {
         certificates::check(settings, problems);
+    }
+    let strategy = &settings
+        .configuration
+        .config_map_and_secret_change_detection_strategy;
+    if parts.joins(settings) && !ConfigObjectManager::STRATEGIES.contains(&strategy.as_str()) {
+        let what = format!("unknown configmap and secret manager mode: {strategy}");
+        problems.add("configMapAndSecretChangeDetectionStrategy", what);
+    }
+}
+
+/// Notes files of the access that cannot be used.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    if inspection.by_kubeconfig {
+        certificates::inspect(inspection, problems).await;
     }
 }
 

@@ -18,12 +18,15 @@ use super::runtime::RuntimeRoom;
 use super::stats::StatsRoom;
 use crate::configured::{count, time};
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
-    problems.note(configured(settings));
+    for problem in EvictionConfig::problems(thresholds(settings)) {
+        problems.note_named(&problem);
+    }
 }
 
 /// What the eviction of pods uses of the built agent.
@@ -103,20 +106,26 @@ impl EvictionRoom {
     }
 }
 
-/// The thresholds and the rest of the settings.
-fn configured(settings: &Settings) -> Result<EvictionConfig> {
+/// The thresholds of the settings.
+fn thresholds(settings: &Settings) -> EvictionSettings<'_> {
     let config = &settings.configuration;
     let enforced: &[String] = match settings.ignore_eviction_threshold {
         true => &[],
         false => &config.enforce_node_allocatable,
     };
-    let mut eviction = EvictionConfig::parse(EvictionSettings {
+    EvictionSettings {
         hard: &config.eviction_hard,
         soft: &config.eviction_soft,
         soft_grace_period: &config.eviction_soft_grace_period,
         minimum_reclaim: &config.eviction_minimum_reclaim,
         enforce_node_allocatable: enforced,
-    })?;
+    }
+}
+
+/// The thresholds and the rest of the settings.
+fn configured(settings: &Settings) -> Result<EvictionConfig> {
+    let config = &settings.configuration;
+    let mut eviction = EvictionConfig::parse(thresholds(settings))?;
     eviction.pressure_transition_period = time(config.eviction_pressure_transition_period);
     let longest = count(config.eviction_max_pod_grace_period);
     eviction.max_pod_grace_period = Duration::from_secs(longest.into());

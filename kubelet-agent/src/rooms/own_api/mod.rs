@@ -20,7 +20,8 @@ use tokio::sync::mpsc;
 
 use self::serve::{OpenFile, Served};
 use crate::dynamic::Adapt;
-use crate::error::{Error, Problems, Result};
+use crate::error::{Error, Result};
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
@@ -92,10 +93,16 @@ pub(crate) fn check(settings: &Settings, parts: &Parts, joins: bool, problems: &
         return;
     }
     if joins {
-        problems.add("serve_kubectl, and a client or a kubeconfig: a node has one API server");
+        problems.add(
+            "serve_kubectl",
+            "serve_kubectl, and a client or a kubeconfig: a node has one API server",
+        );
     }
     if settings.configuration.enable_server {
-        problems.add("enableServer: with serve_kubectl the API server reaches the node without a port");
+        problems.add(
+            "enableServer",
+            "with serve_kubectl the API server reaches the node without a port",
+        );
     }
 }
 

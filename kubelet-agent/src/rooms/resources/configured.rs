@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::quantity::Amount;
-use kubelet_resources::cpu::CpuPolicy;
+use kubelet_resources::cpu::{CpuPolicy, CpuPolicyOptions};
 use kubelet_resources::memory::{MemoryPolicy, MemoryReservation};
 use kubelet_resources::topology::{TopologyOptions, TopologyPolicy, TopologyScope};
 use kubelet_resources::{CpuSet, Gates, ResourcesConfig};
 
-use crate::error::{Result, invalid};
+use crate::error::{Error, Result, invalid};
 use crate::settings::Settings;
 
 /// `reserved` is what the node reserves as a whole.
@@ -53,6 +53,48 @@ pub(super) fn resources(
         TopologyScope::parse(scope).map_err(|error| field("topologyManagerScope", scope, &error))?;
     resources.topology_options = TopologyOptions::parse(&config.topology_manager_policy_options)?;
     Ok(resources)
+}
+
+/// Each field that is no policy, scope or option, with why.
+pub(super) fn problems(settings: &Settings) -> Vec<(&'static str, Error)> {
+    let config = &settings.configuration;
+    let refused = |name: &str, value: &str, error: kubelet_resources::Error| invalid(name, value, error);
+    let mut problems = Vec::new();
+    let mut note = |field: &'static str, value: &str, error: Option<kubelet_resources::Error>| {
+        problems.extend(error.map(|error| (field, refused(field, value, error))));
+    };
+    let (cpu, memory) = (&config.cpu_manager_policy, &config.memory_manager_policy);
+    let (topology, scope) = (&config.topology_manager_policy, &config.topology_manager_scope);
+    note("cpuManagerPolicy", cpu, CpuPolicy::parse(cpu).err());
+    note("memoryManagerPolicy", memory, MemoryPolicy::parse(memory).err());
+    note(
+        "topologyManagerPolicy",
+        topology,
+        TopologyPolicy::parse(topology).err(),
+    );
+    note("topologyManagerScope", scope, TopologyScope::parse(scope).err());
+    // Without a static policy there is nothing that options could change.
+    let options = &config.cpu_manager_policy_options;
+    if CpuPolicy::parse(cpu).is_ok_and(|policy| policy == CpuPolicy::Static) {
+        let parsed = CpuPolicyOptions::parse(options, gates(settings)).err();
+        problems.extend(parsed.map(|error| ("cpuManagerPolicyOptions", Error::from(error))));
+    } else if !options.is_empty() {
+        let names: Vec<&str> = options.keys().map(String::as_str).collect();
+        let why = format!("the policy {cpu:?} has no options");
+        problems.push((
+            "cpuManagerPolicyOptions",
+            invalid("cpuManagerPolicyOptions", &names.join(","), why),
+        ));
+    }
+    let options = &config.topology_manager_policy_options;
+    let parsed = TopologyOptions::parse(options).err();
+    problems.extend(parsed.map(|error| ("topologyManagerPolicyOptions", Error::from(error))));
+    // What is left: `reservedSystemCPUs` and `reservedMemory`.
+    if problems.is_empty() {
+        let rest = resources(settings, &BTreeMap::new()).err();
+        problems.extend(rest.map(|error| ("reservedMemory", error)));
+    }
+    problems
 }
 
 fn gates(settings: &Settings) -> Gates {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::cgroups::ExclusiveCpus;
-use kubelet_core::{ContainerResources, KubeletHandle, PodAdmitHandler};
+use kubelet_core::{ContainerResources, Disk, KubeletHandle, PodAdmitHandler};
 use kubelet_cri::RuntimeService;
 use kubelet_node::MachineInfo;
 use kubelet_resources::checkpoint::StateFolder;
@@ -21,12 +21,41 @@ use self::configured::resources;
 use self::runtime::{ContainersAtStart, CriUpdates, containers_at_start};
 use crate::configured::{reservation, time};
 use crate::context::{Context, with};
-use crate::error::{Error, Problems, Result};
+use crate::error::{Error, Result};
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
-    problems.note(resources(settings, &BTreeMap::new()));
+    for (field, error) in configured::problems(settings) {
+        problems.note(field, Err::<(), _>(error));
+    }
+}
+
+/// Notes policies that do not suit this machine or the state of the agent before.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    let settings = inspection.settings;
+    if !inspection.makes_cgroups {
+        return;
+    }
+    let machine = match inspection.numa_nodes {
+        Some(machine) => machine.clone(),
+        None => match read_machine(settings, inspection.disk).await {
+            Ok(machine) => machine,
+            Err(error) => return problems.add("cpuManagerPolicy", error.to_string()),
+        },
+    };
+    // What is wrong with the settings alone is noted already.
+    let config = resources(settings, &reserved(settings, &machine));
+    let (Ok(config), Ok(root_dir)) = (config, std::path::absolute(&settings.root_dir)) else {
+        return;
+    };
+    let store = Arc::new(StateFolder::new(&root_dir));
+    let found = ResourceManagerBuilder::problems(store, inspection.disk, &machine, &config).await;
+    for (field, error) in found {
+        problems.add(field, error.to_string());
+    }
 }
 
 /// What there is when the agent starts: the machine, and the containers of the agent before.
@@ -50,7 +79,7 @@ impl AtStart {
         };
         let machine = match machine {
             Some(machine) => machine,
-            None => read_machine(context).await?,
+            None => read_machine(&context.settings, context.disk).await?,
         };
         Ok(Some(Self {
             machine,
@@ -85,7 +114,7 @@ impl ResourceRoom {
             });
         };
         let (settings, machine) = (&context.settings, &at_start.machine);
-        let config = resources(settings, &reserved(settings, machine)?)?;
+        let config = resources(settings, &reserved(settings, machine))?;
         let store = Arc::new(StateFolder::new(context.root_dir.path()));
         let manager = ResourceManager::builder(store, Arc::new(CriUpdates::new(at_start.runtime)))
             .disk(context.disk)
@@ -145,13 +174,13 @@ fn ignore(settings: &Settings) {
 }
 
 /// The machine below `/sys`. Without the static policies a machine that cannot be read has no NUMA nodes.
-async fn read_machine(context: &Context) -> Result<Machine> {
-    let read = context.disk.run(|| Ok(Machine::read(Path::new("/sys")))).await;
+async fn read_machine(settings: &Settings, disk: Disk) -> Result<Machine> {
+    let read = disk.run(|| Ok(Machine::read(Path::new("/sys")))).await;
     let read = read.map_err(|source| Error::Io {
         what: "cannot read the machine".to_owned(),
         source,
     })?;
-    let config = &context.settings.configuration;
+    let config = &settings.configuration;
     let needed = config.cpu_manager_policy != "none"
         || config.memory_manager_policy != "None"
         || config.topology_manager_policy != "none";
@@ -166,7 +195,7 @@ async fn read_machine(context: &Context) -> Result<Machine> {
 }
 
 /// What the node reserves as a whole (`GetNodeAllocatableReservation`).
-fn reserved(settings: &Settings, machine: &Machine) -> Result<BTreeMap<String, Quantity>> {
+fn reserved(settings: &Settings, machine: &Machine) -> BTreeMap<String, Quantity> {
     let cores = machine.nodes.iter().flat_map(|node| &node.cores);
     let cpus: usize = cores.map(|core| core.threads.len()).sum();
     let memory = machine.nodes.iter().map(|node| node.memory).sum();
@@ -185,5 +214,5 @@ fn reserved(settings: &Settings, machine: &Machine) -> Result<BTreeMap<String, Q
             }),
         }
     }
-    Ok(reservation(settings)?.of_node(&info))
+    reservation(settings).of_node(&info)
 }

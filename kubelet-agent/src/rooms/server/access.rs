@@ -10,20 +10,32 @@ use kubelet_server::{ApiServerReviews, Authentication, Authorization, Certificat
 
 use crate::configured::time;
 use crate::context::Context;
-use crate::error::{Error, Problems, Result};
+use crate::error::{Error, Result};
+use crate::problem::Problems;
 use crate::rooms::cluster::ClusterRoom;
 
-const NO_CLIENT_FOR_AUTHENTICATION: &str = "no client provided, cannot use webhook authentication";
-const NO_CLIENT_FOR_AUTHORIZATION: &str = "no client provided, cannot use webhook authorization";
+const NO_CLIENT_FOR_AUTHENTICATION: &str =
+    "no client provided, cannot use webhook authentication: give --kubeconfig, or set it to false";
+const NO_CLIENT_FOR_AUTHORIZATION: &str =
+    "no client provided, cannot use webhook authorization: give --kubeconfig, or set it to AlwaysAllow";
 
 pub(super) fn check(config: &KubeletConfiguration, in_cluster: bool, problems: &mut Problems) {
     if config.authentication.webhook.enabled && !in_cluster {
-        problems.add(NO_CLIENT_FOR_AUTHENTICATION);
+        problems.add("authentication.webhook.enabled", NO_CLIENT_FOR_AUTHENTICATION);
     }
     match config.authorization.mode.as_str() {
-        "Webhook" if !in_cluster => problems.add(NO_CLIENT_FOR_AUTHORIZATION),
+        "Webhook" if !in_cluster => problems.add("authorization.mode", NO_CLIENT_FOR_AUTHORIZATION),
         "Webhook" | "AlwaysAllow" => {}
-        mode => problems.add(format!("unknown authorization mode {mode}")),
+        mode => problems.add("authorization.mode", format!("unknown authorization mode {mode}")),
+    }
+}
+
+/// Notes authorities of clients that cannot be read.
+pub(super) async fn inspect(config: &KubeletConfiguration, problems: &mut Problems) {
+    let file = &config.authentication.x509.client_ca_file;
+    if !file.is_empty() {
+        let read = CertificateFiles::new().client_ca(file.into()).await;
+        problems.note("authentication.x509.clientCAFile", read);
     }
 }
 

@@ -24,7 +24,9 @@ use super::stats::StatsRoom;
 use crate::configured::time;
 use crate::context::{Change, Context, changed, with};
 use crate::dynamic::SetVerbosity;
-use crate::error::{Error, Problems, Result, address, port};
+use crate::error::{Error, Result, address, port};
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
@@ -59,11 +61,22 @@ pub(crate) fn check(settings: &Settings, in_cluster: bool, problems: &mut Proble
     if !config.enable_server {
         return;
     }
-    problems.note(address("address", &config.address));
-    problems.note(port("port", config.port));
-    problems.note(port("readOnlyPort", config.read_only_port));
+    problems.note("address", address("address", &config.address));
+    problems.note("port", port("port", config.port));
+    problems.note("readOnlyPort", port("readOnlyPort", config.read_only_port));
     access::check(config, in_cluster, problems);
     tls::check(settings, in_cluster, problems);
+}
+
+/// Notes certificates that cannot be read, and an address that this machine does not have.
+pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    let config = &inspection.settings.configuration;
+    if !config.enable_server {
+        return;
+    }
+    inspection.has_address("address", &config.address, problems).await;
+    access::inspect(config, problems).await;
+    tls::inspect(inspection, problems).await;
 }
 
 /// Adds the server to the tasks: for the connections of the API server in this process, or on the port of the configuration.

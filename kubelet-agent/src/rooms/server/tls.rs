@@ -7,14 +7,67 @@ use kubelet_node::certificate::{CertificateManager, CertificateStore, self_signe
 use kubelet_server::{CertificateFiles, ServingCertificate, TlsSettings};
 
 use crate::context::Context;
-use crate::error::{Problems, Result};
+use crate::error::Result;
+use crate::inspection::Inspection;
+use crate::problem::Problems;
 use crate::rooms::cluster::ClusterRoom;
 use crate::settings::Settings;
 use crate::tasks::Tasks;
 
 pub(super) fn check(settings: &Settings, in_cluster: bool, problems: &mut Problems) {
     if settings.configuration.server_tls_bootstrap && !in_cluster {
-        problems.add("serverTLSBootstrap needs --kubeconfig");
+        problems.add("serverTLSBootstrap", "serverTLSBootstrap needs --kubeconfig");
+    }
+    let config = &settings.configuration;
+    let tls = TlsSettings::new(Arc::new(ServingCertificate::new()));
+    problems.note("tlsMinVersion", tls.min_version(&config.tls_min_version));
+    let suites = &config.tls_cipher_suites;
+    problems.note("tlsCipherSuites", TlsSettings::check_cipher_suites(suites));
+    let curves = &config.tls_curve_preferences;
+    problems.note(
+        "tlsCurvePreferences",
+        TlsSettings::check_curve_preferences(curves),
+    );
+}
+
+/// Notes a certificate that cannot be read, and a folder in which none can be made.
+pub(super) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems) {
+    let (settings, config) = (inspection.settings, &inspection.settings.configuration);
+    if config.server_tls_bootstrap {
+        return inspection
+            .writes("--cert-dir", &settings.cert_dir, problems)
+            .await;
+    }
+    if !config.tls_cert_file.is_empty() {
+        let (chain, key) = (config.tls_cert_file.clone(), config.tls_private_key_file.clone());
+        let read = CertificateFiles::new().serving(chain.into(), key.into()).await;
+        return problems.note("tlsCertFile", read);
+    }
+    let pair = ["kubelet.crt", "kubelet.key"].map(|file| settings.cert_dir.join(file));
+    let [certificate, key] = pair.clone();
+    let there = inspection
+        .look(move || Ok((certificate.exists(), key.exists())))
+        .await;
+    let [certificate, key] = pair;
+    match there.unwrap_or_default() {
+        (false, false) => {
+            inspection
+                .writes("--cert-dir", &settings.cert_dir, problems)
+                .await
+        }
+        (true, true) => {
+            let read = CertificateFiles::new().serving(certificate, key).await;
+            problems.note("--cert-dir", read);
+        }
+        (has_certificate, _) => {
+            let (there, missing) = if has_certificate {
+                (certificate, key)
+            } else {
+                (key, certificate)
+            };
+            let what = format!("{}: {} is missing beside it", there.display(), missing.display());
+            problems.add("--cert-dir", what);
+        }
     }
 }
 

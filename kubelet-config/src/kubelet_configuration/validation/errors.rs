@@ -19,6 +19,10 @@ pub struct FieldError {
 pub struct ValidationErrors(Vec<FieldError>);
 
 impl ValidationErrors {
+    pub(crate) fn new(errors: Vec<FieldError>) -> Self {
+        Self(errors)
+    }
+
     /// One for each problem, in no order that means anything.
     pub fn errors(&self) -> &[FieldError] {
         &self.0

@@ -524,6 +524,32 @@ async fn setters_can_be_added_and_replaced_and_one_that_fails_stops_nobody() {
 }
 
 #[tokio::test]
+async fn the_conditions_of_a_new_node_have_events_once() {
+    let events = Events::default();
+    let builder = builder(NodeConfig::new("n"), MachineInfo::new(1, 1 << 30));
+    let local = builder.events(Arc::new(events.clone())).build();
+    let first = local.initial_node().await;
+    let expected = [
+        "NodeHasSufficientMemory",
+        "NodeHasNoDiskPressure",
+        "NodeHasSufficientPID",
+    ];
+    let expected = expected.map(|event| format!("Node n status is now: {event}"));
+    assert_eq!(events.messages(), expected);
+    // Without the API server it is made again and again: for admission, and for each try to register.
+    let again = local.initial_node().await;
+    assert_eq!(events.messages(), expected);
+    let types = |node: &Node| -> Vec<String> {
+        let conditions = node
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        conditions.map(|condition| condition.type_.clone()).collect()
+    };
+    assert_eq!(types(&again), types(&first));
+}
+
+#[tokio::test]
 async fn a_new_node_is_what_its_configuration_says() {
     let mut config = NodeConfig::new("n");
     config.hostname = "h".into();
