@@ -75,7 +75,7 @@ fn storm_pod(number: usize) -> Pod {
     ]);
     let init = json!({"name": "init", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "volumeMounts": mounts,
         "command": ["sh", "-c", format!("{CHECK}\nsleep 1")]});
-    let again = if number % 2 == 0 { "no" } else { "yes" };
+    let again = if number.is_multiple_of(2) { "no" } else { "yes" };
     let mut pod = pod(
         &name(number),
         CHECK,
