@@ -75,8 +75,13 @@ fn write_locked(
     for gone in surplus {
         files::remove(&folder.join(gone))?;
     }
-    // Also if nothing changed: an agent that was killed may have left some.
-    remove_old(volume)
+    let removed = remove_old(volume);
+    if is_current && let Err(error) = &removed {
+        // An agent that was killed has left it. The files are as they should be.
+        tracing::warn!(volume = %folder.display(), %error, "Cannot remove files that were replaced");
+        return Ok(());
+    }
+    removed
 }
 
 /// The payload with the shortest form of each path (`validatePayload`).
