@@ -266,7 +266,8 @@ fn messages_are_read_in_pieces() {
         assert_eq!(read, expected, "{what}");
     }
     let signal = || Err(MessageError::CloseSignal);
-    let cases: [(&[&[u8]], Vec<Result<Received, MessageError>>); 5] = [
+    type Signal = (&'static [&'static [u8]], Vec<Result<Received, MessageError>>);
+    let cases: [Signal; 5] = [
         (&[&[255, 2]], vec![Ok(Close { channel: 2 })]),
         (&[&[255], &[2]], vec![Ok(Nothing), Ok(Close { channel: 2 })]),
         (&[&[255]], vec![signal()]),
