@@ -18,6 +18,10 @@ pub(crate) struct Inspection<'a> {
     /// Whether containers are on this host, with cgroups that the agent makes.
     pub(crate) makes_cgroups: bool,
     /// Whether the node joins a cluster by the kubeconfig of the settings.
+    #[cfg_attr(
+        not(feature = "apiserver"),
+        allow(dead_code, reason = "without a client there is no cluster")
+    )]
     pub(crate) by_kubeconfig: bool,
     /// Instead of this machine.
     pub(crate) machine: Option<&'a MachineInfo>,
