@@ -2,7 +2,8 @@
 //!
 //! By default: [`FOUND`], then [`Lives::FEW`]. `SIMULATION_ALL=1`, as in `.ci/run`, makes them [`Lives::ALL`].
 //! `SIMULATION_SEEDS`, `SIMULATION_HOURS` and `SIMULATION_FIRST_SEED` change the days. `SIMULATION_BUSY=1` leaves out the quiet time, so
-//! 24 times as much happens in a day; `SIMULATION_BUSY=2` is a storm all day, `SIMULATION_BUSY=3` one in which agents manage resources.
+//! 24 times as much happens in a day; `SIMULATION_BUSY=2` is a storm all day, `SIMULATION_BUSY=3` one in which agents manage resources,
+//! `SIMULATION_BUSY=4` one in which nodes run out of resources and shut down.
 //! `SIMULATION_SEED=17` runs one seed and prints its history. To run many seeds:
 //!
 //! ```console

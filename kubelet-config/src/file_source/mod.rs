@@ -33,7 +33,8 @@ const UNQUIET: Duration = Duration::from_millis(250);
 /// Each file holds one pod as YAML or JSON, see [`manifest`](crate::manifest). Files whose names begin with a dot
 /// and folders in the folder are ignored. inotify reports a change at once; the periodic read finds it at the
 /// latest. The source reads after the changes have stopped: a file that is renamed over another is one change, and
-/// a file that is rewritten with the same content is no change.
+/// a file that is rewritten with the same content is no change. A file that is removed and made again is a removal and
+/// then an addition, even with the same content and however fast: its pod ends and starts again.
 ///
 /// A file that cannot be read or decoded is reported as [`SourceUpdate::Problem`] with its path, once for each
 /// change. Other files are not affected. While the file exists, its last good pod stays. If two files hold a pod of
@@ -42,6 +43,37 @@ const UNQUIET: Duration = Duration::from_millis(250);
 ///
 /// If the path does not exist, there are no pods. If it cannot be read, the source is unavailable and its pods
 /// stay.
+///
+/// # What changes of files do
+///
+/// The folder holds `web.yaml` with the pod A. A' is the same pod from another file, which has another UID; B is another pod of that name. The
+/// first column was recorded from kubelet v1.36, several times each; "or" stands between what it did at different times. Where the pod A is
+/// removed and added, its containers end and start again, with a restart count of 1. `tests/config/file_events.rs` has all sequences.
+///
+/// | change | kubelet | this source |
+/// |---|---|---|
+/// | `rm`, then `cp` of the same text, at once or later, also 30 times in a row; `install`; `tar x`; `cp --remove-destination`; `mv` from another file system | REMOVE A, ADD A | the same |
+/// | `rm`, then another text | REMOVE A, ADD B | the same |
+/// | renamed away and back, also to a dot file | REMOVE A, ADD A | the same |
+/// | renamed to another name | REMOVE A, ADD A' | the same |
+/// | another file renamed over it (from a dot file, or from outside), same text | nothing | the same |
+/// | the same with another text | REMOVE A, ADD B | the same |
+/// | written in place (`>`, `cp`, `tee`, truncated and later written), same text; `touch`; `chmod` | nothing | the same |
+/// | `sed -i`, `ln -f`, `ln -sfn`, or `web.yaml.tmp` renamed over it, same text | nothing, or REMOVE A, ADD A', REMOVE A', ADD A | nothing, unless the temporary file stays for more than 30 ms |
+/// | `vim` with `backupcopy=no` (`web.yaml` renamed to `web.yaml~`, made, `web.yaml~` removed), same text | REMOVE A, ADD A, or it also removes the pod until the next periodic read | REMOVE A, ADD A |
+/// | `vim` with `backupcopy=yes` (copied to `web.yaml~`, written, `web.yaml~` removed), same text | nothing, or it removes the pod until the next periodic read | nothing |
+/// | a copy `web.yaml~` beside it, later removed | REMOVE A, ADD A', REMOVE A', and ADD A with the next periodic read | nothing |
+/// | a broken text in place, then the same text | nothing (a periodic read in between removes the pod) | nothing |
+/// | `rm`, then a broken text | REMOVE A | the same if the source reads in between; else A stays until the file is good again (REMOVE A, ADD A) or gone |
+/// | dot files | nothing | the same |
+/// | `..data` of a mounted config map swapped, same text | nothing | the same |
+/// | `..data` swapped, another text | REMOVE A, ADD B with the next periodic read | at once |
+/// | the folder removed and made again with the same file | REMOVE A, and ADD A with the next periodic read; no event counts afterwards | REMOVE A, ADD A |
+/// | the folder renamed away and back, or replaced by another with the same file | nothing | the same |
+/// | a single file as the path: removed and made again, or another renamed over it | REMOVE A, and ADD A with the next periodic read | as in a folder |
+///
+/// If inotify loses events because too many come at once, all files are read again, and what was removed and made again in between is not
+/// seen, as in the kubelet.
 ///
 /// ```no_run
 /// use kubelet_config::{FileSource, PodConfig};

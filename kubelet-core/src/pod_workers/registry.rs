@@ -247,6 +247,10 @@ impl Registry {
         if !is_static {
             return true;
         }
+        // One that ended in an earlier run of the agent is reported, even if the runtime has nothing of it.
+        if record.pod().is_some_and(|pod| pod.is_terminal_phase()) {
+            return true;
+        }
         if record.termination_requested && !record.terminated && !record.observed_runtime {
             // It was terminated before it started: it has no containers.
             record.complete_terminating();

@@ -264,6 +264,18 @@ async fn a_pod_of_the_same_uid_starts_after_the_first_has_ended() {
     bench.end().await;
 }
 
+/// Nobody may have heard of its end: the API server was away when the node was shut down.
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_that_ended_before_the_agent_started_is_reported() {
+    let mut bench = Bench::new();
+    let mut ended = Pod::clone(&static_pod("a", "web"));
+    ended.status.get_or_insert_default().phase = Some("Failed".to_owned());
+    bench.update(SyncPodType::Create, &Arc::new(ended));
+    bench.expect(Terminating("a".into(), 30)).await;
+    bench.expect(Terminated("a".into())).await;
+    bench.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn static_pods_of_one_name_run_one_after_the_other() {
     let mut bench = Bench::new();
