@@ -433,7 +433,7 @@ mod tests {
             });
             let (places, version) = found.unwrap()?;
             Some(Self {
-                lease,
+                _lease: lease,
                 version,
                 places,
             })
