@@ -54,8 +54,8 @@ fn secret(number: usize, version: u32) -> Secret {
         "stringData": {"key": format!("word {version}")}}))
 }
 
-/// Every other pod restarts its container once.
-fn storm_pod(number: usize) -> Pod {
+/// Every other pod restarts its container once. `restarts` is what becomes of one that fails otherwise.
+fn storm_pod(number: usize, restarts: &str) -> Pod {
     let of_map = json!({"name": name(number)});
     let volumes = json!([
         {"name": "one", "configMap": of_map},
@@ -79,12 +79,12 @@ fn storm_pod(number: usize) -> Pod {
     let mut pod = pod(
         &name(number),
         CHECK,
-        json!({"volumes": volumes, "volumeMounts": mounts, "restartPolicy": "Never", "initContainers": [init],
+        json!({"volumes": volumes, "volumeMounts": mounts, "restartPolicy": restarts, "initContainers": [init],
             "env": [{"name": "AGAIN", "value": again}], "automountServiceAccountToken": false}),
     );
     let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
     let main = &mut pod.spec.as_mut().unwrap().containers[0];
-    main.restart_policy = Some("Never".to_owned());
+    main.restart_policy = Some(restarts.to_owned());
     main.restart_policy_rules = of(rules);
     pod
 }
@@ -104,13 +104,17 @@ fn has_begun(pod: &Pod) -> bool {
     statuses.is_some_and(|statuses| statuses.iter().any(|status| status.container_id.is_some()))
 }
 
-/// Changes the files of each pod from when it begins, until all pods have ended. `meanwhile` is called with how many have
-/// ended.
-async fn storm(cluster: &Cluster, pods: usize, mut meanwhile: impl AsyncFnMut(usize)) -> Vec<Pod> {
+/// Changes the files of each pod from when it begins, until all pods have ended. `meanwhile` is called with the pods.
+async fn storm(
+    cluster: &Cluster,
+    pods: usize,
+    restarts: &str,
+    mut meanwhile: impl AsyncFnMut(&[Pod]),
+) -> Vec<Pod> {
     for number in 0..pods {
         cluster.server.create(&config_map(number, 0)).unwrap();
         cluster.server.create(&secret(number, 0)).unwrap();
-        cluster.create(&storm_pod(number));
+        cluster.create(&storm_pod(number, restarts));
     }
     let patience = GUARD * u32::try_from(pods.div_ceil(PODS_IN_TIME)).unwrap();
     let (begun, mut versions) = (Instant::now(), BTreeMap::new());
@@ -139,7 +143,7 @@ async fn storm(cluster: &Cluster, pods: usize, mut meanwhile: impl AsyncFnMut(us
                 cluster.server.replace(&changed).unwrap();
             }
         }
-        meanwhile(ended).await;
+        meanwhile(&found).await;
     }
 }
 
@@ -187,10 +191,49 @@ async fn all_pods_start_while_their_files_change() {
     let mut agent = start(&cluster, pods);
     cluster.node_is_ready().await;
     let begun = Instant::now();
-    let ended = storm(&cluster, pods, async |_| {}).await;
+    let ended = storm(&cluster, pods, "Never", async |_| {}).await;
     let succeeded = ended.iter().filter(|pod| phase(pod) == "Succeeded").count();
     println!("{succeeded} of {pods} pods started and saw one version, in {:?}", begun.elapsed());
     assert_eq!(succeeded, pods, "{}", described(&ended));
+    assert_eq!(superseded(&cluster), BTreeSet::new());
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().await.0.success());
+    cluster.end().await;
+}
+
+/// How the containers of a pod ended, those before the last ones included.
+fn exit_codes(pod: &Pod) -> impl Iterator<Item = i32> {
+    let status = pod.status.iter();
+    let statuses =
+        status.flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses));
+    let states = statuses.flatten().flat_map(|status| [&status.state, &status.last_state]);
+    states.filter_map(|state| Some(state.as_ref()?.terminated.as_ref()?.exit_code))
+}
+
+/// It dies between the preparation of some container's mounts and its start, or soon after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_agent_starts_what_one_has_left_in_a_storm() {
+    const PODS: usize = 4;
+    let Some(containerd) = Containerd::start().await.unwrap() else { return };
+    let cluster = Cluster::on(tempfile::tempdir().unwrap(), containerd.endpoint()).await;
+    let (mut agent, mut deaths) = (start(&cluster, PODS), 0);
+    cluster.node_is_ready().await;
+    let ended = storm(&cluster, PODS, "OnFailure", async |pods: &[Pod]| {
+        // Once while init containers start, and once while the others do.
+        let begun = pods.iter().filter(|pod| has_begun(pod)).count();
+        let is_due = [begun > 0, pods.iter().any(has_ended)];
+        if is_due.get(deaths) == Some(&true) {
+            deaths += 1;
+            agent.kill().await;
+            agent = start(&cluster, PODS);
+        }
+    })
+    .await;
+    assert_eq!(deaths, 2);
+    assert!(ended.iter().all(|pod| phase(pod) == "Succeeded"), "{}", described(&ended));
+    // A start that the runtime gave up when the agent died ends with 128 or 137.
+    let codes: BTreeSet<i32> = ended.iter().flat_map(exit_codes).collect();
+    assert!(!codes.contains(&1), "files of two versions: {codes:?}");
     assert_eq!(superseded(&cluster), BTreeSet::new());
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());

@@ -425,7 +425,6 @@ mod tests {
         assert_eq!(fs::read_to_string(&target).unwrap(), "..2");
         // Several are mounted on each other.
         publish("..3");
-        fs::remove_dir_all(volume.join("..2")).unwrap();
         fs::write(host.path().join("other"), "other").unwrap();
         rustix::mount::mount_bind(host.path().join("other"), &target).unwrap();
         prepare();
