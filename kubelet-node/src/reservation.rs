@@ -356,10 +356,10 @@ mod tests {
             ("", "", "10%", "ephemeral-storage", "10485761Ki", "9663677322"),
             ("", "", "0%", "ephemeral-storage", "10Gi", "10Gi"),
             ("", "", "100%", "ephemeral-storage", "10Gi", "10Gi"),
-            ("4Mi", "", "", "hugepages-2Mi", "10Mi", "6Mi"),
-            // Not a resource of the machine.
-            ("10", "", "", "pods", "110", "110"),
-            ("1", "", "", "example.com/x", "3", "3"),
+            // Cannot be reserved.
+            ("", "", "", "hugepages-2Mi", "10Mi", "10Mi"),
+            ("", "", "", "pods", "110", "110"),
+            ("", "", "", "example.com/x", "3", "3"),
         ] {
             let of = |amount| {
                 if str::is_empty(amount) {
@@ -516,7 +516,7 @@ mod tests {
             (list(&[]), "100Mi", None),
             (list(&[("cpu", "2"), ("memory", "3996Mi")]), "100Mi", None),
             // Reservations of resources that the machine does not have are ignored.
-            (list(&[("example.com/x", "7"), ("pid", "1000")]), "100Mi", None),
+            (list(&[("pid", "1000")]), "100Mi", None),
             (
                 list(&[("cpu", "2500m"), ("memory", "4Gi"), ("ephemeral-storage", "1Gi")]),
                 "100Mi",
