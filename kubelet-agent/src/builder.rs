@@ -195,8 +195,8 @@ impl<Height> NodeAgentBuilder<Height> {
     }
 
     /// All for which `build` would refuse the settings on this machine: as [`problems`](Self::problems), and what the machine lacks,
-    /// such as files, folders, CPUs and cgroups. It changes nothing, and asks neither the runtime nor the API server. `build` asks
-    /// the same.
+    /// such as files, folders, CPUs and cgroups. It asks neither the runtime nor the API server, and leaves nothing behind: to see
+    /// whether a folder can be written, it creates a folder there and removes it. `build` asks the same.
     ///
     /// # Cancel safety
     ///

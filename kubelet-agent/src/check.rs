@@ -44,7 +44,7 @@ pub(crate) fn settings(parts: &Parts, problems: &mut Problems) {
     console::check(&parts.console, parts.serves_node_api(), problems);
 }
 
-/// Notes all that this machine lacks for the settings. Changes nothing.
+/// Notes all that this machine lacks for the settings. Leaves nothing behind.
 pub(crate) async fn machine(parts: &Parts, problems: &mut Problems) {
     problems.of_machine();
     let inspection = &Inspection {

@@ -43,8 +43,8 @@ use crate::tasks::Tasks;
 /// How long the event about an agent that cannot be built may take.
 const LAST_EVENT: Duration = Duration::from_secs(5);
 
-/// Builds the agent of these parts. All problems of the settings, and of this machine for them, are reported before anything is done. If a part cannot be built
-/// later, the node gets the event `KubeletSetupFailed`.
+/// Builds the agent of these parts. All problems of the settings, and of this machine for them, are reported before anything is
+/// done. If a part cannot be built later, the node gets the event `KubeletSetupFailed`.
 pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     check::all(&parts).await.into_result()?;
     let mut tasks = Tasks::default();

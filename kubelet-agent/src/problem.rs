@@ -76,7 +76,8 @@ impl Problems {
         self.of_machine = true;
     }
 
-    /// Adds a problem of this field. If the field, or a part of it, has one already, that one is enough.
+    /// Adds a problem of this field, once. A problem of the machine is left out if the settings have one of the field or of a part
+    /// of it: what is wrong everywhere is wrong here, too.
     pub(crate) fn add(&mut self, field: impl Into<String>, what: impl Into<String>) {
         let (field, what) = (field.into(), what.into());
         let found_by = if self.of_machine {

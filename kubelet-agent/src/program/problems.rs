@@ -19,8 +19,8 @@ pub enum Machine {
 }
 
 /// All for which the agent would refuse these flags and this configuration, each with its field and with where it was set: what the
-/// validation found, and what the start would find. The start asks the same ([`NodeAgentBuilder::build`]). Nothing is changed, and
-/// neither the runtime nor the API server is asked.
+/// validation found, and what the start would find. The start asks the same ([`NodeAgentBuilder::build`]). Nothing is left behind,
+/// and neither the runtime nor the API server is asked.
 ///
 /// Use [`CommandLine::examine`](kubelet_config::flags::CommandLine::examine) to load a configuration with all its problems.
 ///

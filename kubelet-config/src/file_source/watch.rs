@@ -62,7 +62,7 @@ pub(super) struct Watch {
 pub(super) type Identity = (u64, u64);
 
 impl Watch {
-    /// Watches a folder, and tells `noticed` when something in it changes.
+    /// Watches a folder, and notes in `noticed` what changes in it.
     pub(super) fn new(
         folder: &Path,
         identity: Option<Identity>,
