@@ -21,7 +21,10 @@ const ELSEWHERE: [(&str, &str); 7] = [
         "nodes::streams",
     ),
     ("logs, `nodes/proxy`, `pods/proxy`", "nodes::logs"),
-    ("error of a node instead of a log", "nodes::logs"),
+    (
+        "error of a node instead of a log",
+        "nodes::logs::a_long_refusal_of_a_node_is_cut_off",
+    ),
 ];
 
 /// The limits that are tested below. A list or a watch has none to test.

@@ -210,3 +210,15 @@ async fn the_refusals_of_a_node_become_a_status() {
     }
     cluster.end().await;
 }
+
+#[tokio::test]
+async fn a_long_refusal_of_a_node_is_cut_off() {
+    let cluster = Cluster::start().await;
+    let node = FakeNode::start(&cluster.server, |_| async { whole(400, &"x".repeat(50_001)) });
+    let node = node.await;
+    cluster.register_fake(&node);
+    let (code, _, message) = status(cluster.get(LOG).await).await;
+    assert_eq!(code, 400);
+    assert!(message == "x".repeat(50_000), "{} bytes", message.len());
+    cluster.end().await;
+}
