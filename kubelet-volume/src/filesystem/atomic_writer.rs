@@ -452,6 +452,14 @@ mod tests {
         }
     }
 
+    /// Removes what is freed already, as the engine does.
+    fn remove_freed(leases: &VolumeLeases) {
+        let freed = leases.freed().now_or_never().unwrap_or_default();
+        for volume in freed {
+            remove_superseded(leases, &volume).unwrap();
+        }
+    }
+
     /// The timestamped folders.
     fn versions(folder: &Path) -> usize {
         let is_version = |name: &String| name.starts_with("..") && name != DATA;
@@ -492,9 +500,7 @@ mod tests {
                     }
                     Do::End(_) => {}
                     Do::Remove => {
-                        if let Some(freed) = leases.freed().now_or_never() {
-                            freed.iter().for_each(|volume| remove_superseded(&leases, volume).unwrap());
-                        }
+                        remove_freed(&leases);
                         let held: BTreeSet<&str> = starting.iter().map(|one| one.version.as_str()).collect();
                         prop_assert!(versions(folder) <= held.len() + 1, "{:?}", names(folder));
                     }
@@ -508,9 +514,7 @@ mod tests {
                 starting.iter().for_each(Starting::check);
             }
             starting.clear();
-            if let Some(freed) = leases.freed().now_or_never() {
-                freed.iter().for_each(|volume| remove_superseded(&leases, volume).unwrap());
-            }
+            remove_freed(&leases);
             prop_assert_eq!(versions(folder), 1);
             prop_assert_eq!(fs::read_to_string(folder.join("b")).unwrap(), version.to_string());
         }
@@ -544,20 +548,12 @@ mod tests {
                 .collect();
             for number in 1..=100 {
                 put(number);
-                if let Some(freed) = leases.freed().now_or_never() {
-                    freed
-                        .iter()
-                        .for_each(|volume| remove_superseded(&leases, volume).unwrap());
-                }
+                remove_freed(&leases);
             }
             stop.store(true, Ordering::Relaxed);
             assert!(starters.into_iter().all(|starter| starter.join().unwrap() > 0));
         });
-        if let Some(freed) = leases.freed().now_or_never() {
-            freed
-                .iter()
-                .for_each(|volume| remove_superseded(&leases, volume).unwrap());
-        }
+        remove_freed(&leases);
         assert_eq!(versions(folder), 1);
     }
 
