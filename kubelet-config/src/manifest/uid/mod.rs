@@ -84,7 +84,8 @@ fn hash(content: &str, node_name: &str, location: Location<'_>) -> String {
     match location {
         Location::File(path) => {
             hasher.write(format!("host:{node_name}").as_bytes());
-            hasher.write(format!("file:{}", path.display()).as_bytes());
+            hasher.write(b"file:");
+            hasher.write(path.as_os_str().as_encoded_bytes());
         }
         Location::Url(url) => hasher.write(format!("url:{url}").as_bytes()),
     }

@@ -1,6 +1,5 @@
 //! The resources of a pod as a whole: what it leaves unset comes from its containers.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -92,9 +91,9 @@ fn add(total: &mut Amounts, more: &Amounts) -> Known<()> {
 }
 
 fn raise(amounts: &mut Amounts, others: Amounts) -> Known<()> {
-    for (resource, other) in others {
+    for (resource, mut other) in others {
         let more = match amounts.get(&resource) {
-            Some(amount) => other.compare(amount).ok_or(BEYOND_REASON)? == Ordering::Greater,
+            Some(amount) => other.is_more_than(amount).ok_or(BEYOND_REASON)?,
             None => true,
         };
         if more {

@@ -3,7 +3,6 @@
 //! Two ways to write one amount differ there: `1` and `1000m`, `1Gi` and `1024Mi`. What is rounded or added differs from
 //! what was written so from the start.
 
-use std::cmp::Ordering;
 use std::fmt::Write;
 
 use super::natural::Natural;
@@ -18,8 +17,8 @@ const NANO: i32 = -9;
 const WORD_DIGITS: i64 = 18;
 /// The same for amounts with a binary suffix.
 const BINARY_WORD_DIGITS: i64 = 15;
-/// No sensible quantity has a larger exponent, and no number becomes large beyond reason.
-const MAX_EXPONENT: i32 = 1000;
+/// No sensible quantity has a larger exponent or more digits, and so no number becomes large beyond reason.
+const MAX_EXPONENT: u32 = 1000;
 /// The largest amount with a binary suffix.
 const MAX_BINARY: u64 = i64::MAX as u64;
 
@@ -44,6 +43,19 @@ struct Decimal {
     negative: bool,
     value: Natural,
     scale: i32,
+}
+
+impl Amount {
+    fn decimal(&self) -> Decimal {
+        match self {
+            Self::Word { value, scale } => Decimal {
+                negative: *value < 0,
+                value: Natural::from(value.unsigned_abs()),
+                scale: *scale,
+            },
+            Self::Decimal(decimal) => decimal.clone(),
+        }
+    }
 }
 
 impl Default for Amount {
@@ -73,14 +85,15 @@ impl GoQuantity {
                 format,
             });
         }
-        let mut decimal = Decimal {
-            negative: parts.negative,
-            value: Natural::from_digits(&format!("{}{}", parts.whole, parts.fraction))?,
-            scale: -i32::try_from(parts.fraction.len()).ok()?,
-        };
-        if exponent.abs() > MAX_EXPONENT || decimal.scale < -MAX_EXPONENT {
+        let digits = format!("{}{}", parts.whole, parts.fraction);
+        if exponent.unsigned_abs().max(u32::try_from(digits.len()).ok()?) > MAX_EXPONENT {
             return None;
         }
+        let mut decimal = Decimal {
+            negative: parts.negative,
+            value: Natural::from_digits(&digits)?,
+            scale: -i32::try_from(parts.fraction.len()).ok()?,
+        };
         if base == 10 {
             decimal.scale += exponent;
         } else {
@@ -153,14 +166,19 @@ impl GoQuantity {
         }))
     }
 
-    /// Which one is more (`Cmp`). `None` if that is beyond reason.
-    pub(super) fn compare(&self, other: &Self) -> Option<Ordering> {
+    /// Whether it is more than the other (`Cmp`). `None` if that is beyond reason.
+    ///
+    /// If one of the two is in no word, Go leaves this one in none either.
+    pub(super) fn is_more_than(&mut self, other: &Self) -> Option<bool> {
+        let words = [&self.amount, &other.amount].map(|amount| matches!(amount, Amount::Word { .. }));
         let (a, b) = same_scale(&self.amount, &other.amount)?;
+        if words != [true, true] {
+            self.amount = Amount::Decimal(self.amount.decimal());
+        }
         Some(match (a.negative, b.negative) {
-            (false, false) => a.value.cmp(&b.value),
-            (true, true) => b.value.cmp(&a.value),
-            (true, false) => Ordering::Less,
-            (false, true) => Ordering::Greater,
+            (false, false) => a.value > b.value,
+            (true, true) => a.value < b.value,
+            (negative, _) => !negative,
         })
     }
 
@@ -317,17 +335,12 @@ fn add((a, a_scale): (i64, i32), (b, b_scale): (i64, i32)) -> Option<(i64, i32)>
 
 /// Both amounts with the finer scale of the two.
 fn same_scale(a: &Amount, b: &Amount) -> Option<(Decimal, Decimal)> {
-    let decimal = |amount: &Amount| match amount {
-        Amount::Word { value, scale } => Decimal {
-            negative: *value < 0,
-            value: Natural::from(value.unsigned_abs()),
-            scale: *scale,
-        },
-        Amount::Decimal(decimal) => decimal.clone(),
-    };
-    let (a, b) = (decimal(a), decimal(b));
+    let (a, b) = (a.decimal(), b.decimal());
     let scale = a.scale.min(b.scale);
-    if a.scale.abs() > MAX_EXPONENT || b.scale.abs() > MAX_EXPONENT {
+    if [a.scale, b.scale]
+        .iter()
+        .any(|scale| scale.unsigned_abs() > 2 * MAX_EXPONENT)
+    {
         return None;
     }
     Some((a.with_scale(scale), b.with_scale(scale)))
