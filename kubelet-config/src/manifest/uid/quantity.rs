@@ -150,10 +150,9 @@ impl GoQuantity {
         };
         if let (Amount::Word { value: a, scale: b }, Amount::Word { value: c, scale: d }) =
             (&self.amount, &other.amount)
+            && let Some((value, scale)) = add((*a, *b), (*c, *d))
         {
-            if let Some((value, scale)) = add((*a, *b), (*c, *d)) {
-                return sum(Amount::Word { value, scale });
-            }
+            return sum(Amount::Word { value, scale });
         }
         let (a, b) = same_scale(&self.amount, &other.amount)?;
         if a.negative || b.negative {
