@@ -111,11 +111,13 @@ impl Folder {
         if !metadata.is_dir() {
             return Err(io::Error::other("neither a folder nor a file"));
         }
+        // The path becomes a part of the UID, and the kubelet cleans that of a folder.
+        let folder: PathBuf = self.path.components().collect();
         let mut paths = Vec::new();
         for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            if !entry.file_name().as_encoded_bytes().starts_with(b".") {
-                paths.push(entry.path());
+            let name = entry?.file_name();
+            if !name.as_encoded_bytes().starts_with(b".") {
+                paths.push(folder.join(name));
             }
         }
         Ok(paths)

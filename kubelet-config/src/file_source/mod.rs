@@ -41,6 +41,10 @@ const UNQUIET: Duration = Duration::from_millis(250);
 /// the same name or UID, the first in the order of paths counts; a broken file comes last. A file that is not a
 /// regular file (a pipe, a socket, a device), or has 10 MiB or more, is a problem too and is never read.
 ///
+/// A pod gets the UID that the kubelet v1.36 gives it, which is a hash of the pod, the node's name and the path. So its containers
+/// go on if an agent takes the place of a kubelet of this version with the same manifest in the same folder, or the other
+/// way round. See [`manifest::decode`](crate::manifest::decode).
+///
 /// If the path does not exist, there are no pods. If it cannot be read, the source is unavailable and its pods
 /// stay.
 ///

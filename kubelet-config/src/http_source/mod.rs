@@ -34,6 +34,9 @@ const FAILURES_TOLD: u32 = 4;
 /// body sends no update. Redirects are followed, with ten requests at most. Credentials are not sent to another
 /// host.
 ///
+/// A pod gets the UID that the kubelet v1.36 gives it, see [`manifest::decode`](crate::manifest::decode). It is a hash of the pod
+/// and the URL.
+///
 /// After a failed read the source is [`Unavailable`](SourceUpdate::Unavailable) and its pods stay. A read fails if
 /// there is no answer, if the status is not 200, if the body is empty or has 10 MiB or more, if it is not a pod or
 /// a list of pods, or if one pod of the list is invalid. The first four failures in a row are reported, later ones

@@ -12,11 +12,13 @@ use serde_json::Value;
 
 use crate::yaml::{self, Duplicates};
 use crate::{Error, Result};
+use uid::Syntax;
 
 mod canonical;
 mod defaults;
 mod references;
 mod static_pod;
+mod uid;
 mod validation;
 
 /// No manifest is as large as this (`maxConfigLength` of the kubelet's `config` package).
@@ -54,18 +56,23 @@ pub struct Manifests {
 
 /// Decodes the manifest of one pod for the node `node_name`.
 ///
-/// The pod is named `<name>-<node name>`. If the manifest sets no UID, the UID is a hash of the content, the node
-/// and the location: 32 hexadecimal digits. It is the same on every start. It changes if a field changes, but not
-/// if only the layout of the text changes. It is the FNV-1a hash of the decoded pod as JSON with sorted keys. The
-/// kubelet's hash differs, since it hashes Go's representation in memory.
+/// The pod is named `<name>-<node name>`. If the manifest sets no UID, it gets the one that the kubelet v1.36 gives
+/// it: a hash of the content, the node and the location, in 32 hexadecimal digits. So either takes over the pods of
+/// the other. The UID is the same on every start. It changes if a field changes, but not if only the layout of the text
+/// changes; an empty list and none differ, and so do `1` and `1000m`.
+///
+/// * A time, such as a `creationTimestamp`, is hashed with the node's time zone, which is taken to be UTC.
+/// * A pod with a quantity beyond reason (an exponent or a number of digits over 1000) has a UID of its own, which is a hash of the manifest
+///   as JSON with sorted keys. A line of the log at `debug` says so.
 ///
 /// # Errors
 /// [`Error::Parse`] if the text is not a pod of `v1`, [`Error::Invalid`] if the pod is invalid,
 /// [`Error::ApiReference`] if it needs the API server.
 pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Manifest> {
-    let yaml::Document { value, passed_over } = read(text)?;
-    check_kind(&value, "Pod")?;
-    let pod = pod(value, node_name, location)?;
+    let text = read(text)?;
+    check_kind(&text.canonical, "Pod")?;
+    let pod = pod(text.canonical, &text.written, text.syntax, node_name, location)?;
+    let passed_over = text.passed_over;
     Ok(Manifest { pod, passed_over })
 }
 
@@ -75,16 +82,18 @@ pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Ma
 /// Those of [`decode`]; [`Error::InvalidList`] with all invalid pods of a list. One invalid pod rejects the whole
 /// list.
 pub fn decode_list(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Manifests> {
-    let yaml::Document {
-        mut value,
+    let Text {
+        mut canonical,
+        written,
+        syntax,
         passed_over,
     } = read(text)?;
-    if check_kind(&value, "PodList").is_err() {
-        check_kind(&value, "Pod")?;
-        let pods = vec![pod(value, node_name, location)?];
+    if check_kind(&canonical, "PodList").is_err() {
+        check_kind(&canonical, "Pod")?;
+        let pods = vec![pod(canonical, &written, syntax, node_name, location)?];
         return Ok(Manifests { pods, passed_over });
     }
-    let items = match value.get_mut("items").map(Value::take) {
+    let items = match canonical.get_mut("items").map(Value::take) {
         None => Vec::new(),
         Some(Value::Array(items)) => items,
         Some(_) => {
@@ -100,7 +109,7 @@ pub fn decode_list(text: &[u8], node_name: &str, location: Location<'_>) -> Resu
             fields.remove("kind");
             fields.remove("apiVersion");
         }
-        match pod(item, node_name, location) {
+        match pod(item, &written["items"][index], syntax, node_name, location) {
             Ok(pod) => pods.push(pod),
             Err(error) => problems.push(format!("items[{index}]: {error}")),
         }
@@ -112,24 +121,51 @@ pub fn decode_list(text: &[u8], node_name: &str, location: Location<'_>) -> Resu
     }
 }
 
-/// Reads a text that starts with `{` as JSON, and all else as YAML, and brings it to the canonical form.
-fn read(text: &[u8]) -> Result<yaml::Document<Value>> {
-    let parse = |message: String| Error::Parse { message };
-    let mut document = if text.trim_ascii_start().starts_with(b"{") {
-        let value = serde_json::from_slice(text).map_err(|error| parse(error.to_string()))?;
-        let passed_over = Vec::new();
-        yaml::Document { value, passed_over }
-    } else {
-        let mut document = yaml::read(text, Duplicates::LastWins).map_err(parse)?;
-        canonical::write_whole_numbers(&mut document.value);
-        document
-    };
-    canonical::canonicalize(&mut document.value);
-    Ok(document)
+/// A text that holds one pod or many.
+struct Text {
+    /// In the canonical form.
+    canonical: Value,
+    /// As it is in the text.
+    written: Value,
+    syntax: Syntax,
+    passed_over: Vec<String>,
 }
 
-/// The pod of a document in canonical form.
-fn pod(value: Value, node_name: &str, location: Location<'_>) -> Result<Pod> {
+/// Reads a text that starts with `{` as JSON, and all else as YAML.
+fn read(text: &[u8]) -> Result<Text> {
+    let parse = |message: String| Error::Parse { message };
+    let mut passed_over = Vec::new();
+    let (mut canonical, written, syntax);
+    if text.trim_ascii_start().starts_with(b"{") {
+        let invalid = |error: serde_json::Error| parse(error.to_string());
+        canonical = serde_json::from_slice(text).map_err(invalid)?;
+        written = uid::json_text::read(&String::from_utf8_lossy(text)).map_err(invalid)?;
+        syntax = Syntax::Json;
+    } else {
+        let mut document: yaml::Document<Value> = yaml::read(text, Duplicates::LastWins).map_err(parse)?;
+        canonical::write_whole_numbers(&mut document.value);
+        passed_over = document.passed_over;
+        written = document.value;
+        canonical = written.clone();
+        syntax = Syntax::Yaml;
+    }
+    canonical::canonicalize(&mut canonical);
+    Ok(Text {
+        canonical,
+        written,
+        syntax,
+        passed_over,
+    })
+}
+
+/// The pod of a document in canonical form. `written` is the form that it has in the text.
+fn pod(
+    value: Value,
+    written: &Value,
+    syntax: Syntax,
+    node_name: &str,
+    location: Location<'_>,
+) -> Result<Pod> {
     let mut pod: Pod = serde_path_to_error::deserialize(value).map_err(|error| Error::Parse {
         message: error.to_string(),
     })?;
@@ -139,12 +175,16 @@ fn pod(value: Value, node_name: &str, location: Location<'_>) -> Result<Pod> {
             problems: vec!["name is needed for the pod".into()],
         });
     }
-    // Only a map whose keys are not strings fails to become JSON, and a pod has none.
-    let content = serde_json::to_value(&pod).unwrap_or_default();
+    let content = json(&pod);
     canonical::check_quantities(&content)?;
-    let hash = static_pod::content_hash(&content, node_name, location);
     defaults::set_defaults(&mut pod);
-    static_pod::bind(&mut pod, node_name, location, hash);
+    let uid = uid::kubelet_uid(&json(&pod), written, syntax, node_name, location);
+    let uid = uid.unwrap_or_else(|reason| {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        tracing::debug!(pod = name, reason, "the UID differs from the kubelet's");
+        uid::own_uid(&content, node_name, location)
+    });
+    static_pod::bind(&mut pod, node_name, location, uid);
     let problems = validation::validate(&pod);
     if !problems.is_empty() {
         return Err(Error::Invalid {
@@ -154,6 +194,11 @@ fn pod(value: Value, node_name: &str, location: Location<'_>) -> Result<Pod> {
     }
     references::refuse_api_references(&pod)?;
     Ok(pod)
+}
+
+/// Only a map whose keys are not strings fails to become JSON, and a pod has none.
+fn json(pod: &Pod) -> Value {
+    serde_json::to_value(pod).unwrap_or_default()
 }
 
 fn check_kind(value: &Value, wanted: &str) -> Result<()> {
@@ -194,8 +239,8 @@ mod tests {
         let file = Location::File(Path::new("/a"));
         assert_ne!(uid(POD, "n", file), uid(POD, "m", file));
         assert_eq!(
-            here, "03786776ec11d87de1e5c315bc2e0e88",
-            "agents of this project agree on it for good"
+            here, "85582beed57891ffa621a9a631e86c13",
+            "the kubelet gives it this one"
         );
     }
 

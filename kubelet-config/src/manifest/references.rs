@@ -87,7 +87,10 @@ fn volume_needs_secret(volume: &Volume) -> bool {
             .rbd
             .as_ref()
             .is_some_and(|volume| volume.secret_ref.is_some())
-        || volume.scale_io.is_some()
+        || volume
+            .scale_io
+            .as_ref()
+            .is_some_and(|volume| !volume.secret_ref.name.is_empty())
         || volume
             .iscsi
             .as_ref()

@@ -2,19 +2,17 @@
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use kubelet_core::annotations::CONFIG_HASH;
-use serde_json::Value;
 
 use super::Location;
-use crate::fnv128a::Fnv128a;
 
 /// The namespace of a pod that sets none.
 const NAMESPACE_DEFAULT: &str = "default";
 
-/// Binds the pod to the node (`applyDefaults` of the kubelet's `config` package). `hash` becomes its UID
-/// unless it has one.
-pub(super) fn bind(pod: &mut Pod, node_name: &str, location: Location<'_>, hash: String) {
+/// Binds the pod to the node (`applyDefaults` of the kubelet's `config` package). `uid` is what a pod
+/// without one gets.
+pub(super) fn bind(pod: &mut Pod, node_name: &str, location: Location<'_>, uid: String) {
     let metadata = &mut pod.metadata;
-    let uid = metadata.uid.take().filter(|uid| !uid.is_empty()).unwrap_or(hash);
+    let uid = metadata.uid.take().filter(|uid| !uid.is_empty()).unwrap_or(uid);
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(CONFIG_HASH.into(), uid.clone());
     metadata.uid = Some(uid);
@@ -50,47 +48,6 @@ fn tolerate_node_problems(tolerations: &mut Vec<Toleration>) {
     }
     if !found {
         tolerations.push(wanted);
-    }
-}
-
-/// The hash of the decoded pod, the node and the location of the manifest.
-pub(super) fn content_hash(pod: &Value, node_name: &str, location: Location<'_>) -> String {
-    let mut hasher = Fnv128a::default();
-    hash_value(pod, &mut hasher);
-    match location {
-        Location::File(path) => {
-            hasher.write(format!("host:{node_name}").as_bytes());
-            hasher.write(format!("file:{}", path.display()).as_bytes());
-        }
-        Location::Url(url) => hasher.write(format!("url:{url}").as_bytes()),
-    }
-    hasher.hex()
-}
-
-/// Hashes JSON with sorted keys and no spaces.
-fn hash_value(value: &Value, hasher: &mut Fnv128a) {
-    match value {
-        Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.iter().collect();
-            fields.sort_by_key(|(key, _)| *key);
-            hasher.write(b"{");
-            for (key, value) in fields {
-                hash_value(&Value::String(key.clone()), hasher);
-                hasher.write(b":");
-                hash_value(value, hasher);
-                hasher.write(b",");
-            }
-            hasher.write(b"}");
-        }
-        Value::Array(items) => {
-            hasher.write(b"[");
-            for item in items {
-                hash_value(item, hasher);
-                hasher.write(b",");
-            }
-            hasher.write(b"]");
-        }
-        scalar => hasher.write(scalar.to_string().as_bytes()),
     }
 }
 

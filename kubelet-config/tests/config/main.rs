@@ -29,5 +29,6 @@ mod pod_config;
 mod pod_storage;
 mod recorded_manifests;
 mod recorded_sequences;
+mod static_pod_uids;
 mod validation;
 mod validation_recorded;

@@ -48,6 +48,14 @@ mod tests {
         let cases = [
             // Recorded from kubelet v1.36.2.
             ("main", Some("docker.io/library/busybox:1.36"), 0xe3b3_a006),
+            ("c0", Some("docker.io/library/busybox:1.36"), 0x4e79_1bfa),
+            ("i2", Some("docker.io/library/busybox:1.36"), 0x0dec_ccf5),
+            ("side", Some("docker.io/library/busybox:1.36"), 0x4401_a906),
+            ("etcd", Some("registry.k8s.io/etcd:3.6.6-0"), 0xd484_20cb),
+            ("c", None, 0x027e_233a),
+            ("c", Some(""), 0x027e_233a),
+            ("c", Some("a<b>&\u{2028}ü"), 0x9fbb_8840),
+            ("c", Some("sha256:0123\"\\"), 0xf8ed_a4cd),
             // The kubelet's own test has had this value since v1.31.
             ("test_container", Some("foo/image:v1"), 0x8e45_cbd0),
         ];
