@@ -54,7 +54,7 @@ fn reports_its_features(node: &Node) {
     let version = &status.node_info.as_ref().unwrap().container_runtime_version;
     assert!(version.starts_with("containerd://2."), "{version}");
     let features = json!({"recursiveReadOnlyMounts": true, "userNamespaces": true});
-    let handlers = json!([{"features": features}, {"name": "runc", "features": features}]);
+    let handlers = json!([{"features": features, "name": ""}, {"name": "runc", "features": features}]);
     assert_eq!(serde_json::to_value(&status.runtime_handlers).unwrap(), handlers);
     assert_eq!(serde_json::to_value(&status.features).unwrap(), json!({"supplementalGroupsPolicy": true}));
 }

@@ -148,8 +148,9 @@ impl Containerd {
             slot,
         };
         let folder = &containerd.layout.folder;
+        // The first process of a pod with a user namespace of its own is not root, and gets to its files here.
         DirBuilder::new()
-            .mode(0o700)
+            .mode(0o711)
             .create(folder)
             .map_err(|source| Error::io(folder, source))?;
         containerd
