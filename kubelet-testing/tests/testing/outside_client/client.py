@@ -110,7 +110,7 @@ def until(kind, container_id):
 # A sandbox.
 web = sandbox_config("web")
 sandbox = call("RunPodSandbox", config=web).pod_sandbox_id
-refused(UNKNOWN, "is reserved for", "RunPodSandbox", config=web)
+refused(grpc.StatusCode.FAILED_PRECONDITION, "is reserved for", "RunPodSandbox", config=web)
 refused(UNKNOWN, "must include metadata", "RunPodSandbox", config={})
 status = call("PodSandboxStatus", pod_sandbox_id=sandbox[:12]).status
 equal((status.id, status.state), (sandbox, cri.SANDBOX_READY))
