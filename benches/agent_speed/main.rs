@@ -6,7 +6,7 @@
 //! The agent is built by `kubelet-agent`, as the example `node-agent` is, with an API server in memory over loopback. The agent and
 //! the calls by hand alternate, each with its own containerd. Pods have one busybox container on the host's network
 //! and no volumes, as those by hand. Containers ignore SIGTERM. The kubelet gives each container at least 2 s to end,
-//! so the calls by hand do the same. With containerd 1.6 or older the agent relists; with 1.7 it uses events.
+//! so the calls by hand do the same. With containerd 1.6 or older the agent relists; with 2 it uses events.
 //!
 //! | measured | limit |
 //! |---|---|
@@ -250,9 +250,9 @@ fn main() {
         );
         measure(one, other, "on the host's containerd").await;
         let (one, other) = (
-            Containerd::start_1_7().await.unwrap(),
-            Containerd::start_1_7().await.unwrap(),
+            Containerd::start_2().await.unwrap(),
+            Containerd::start_2().await.unwrap(),
         );
-        measure(one, other, "on containerd 1.7, which has events").await;
+        measure(one, other, "on containerd 2, which has events").await;
     });
 }

@@ -205,7 +205,7 @@ struct House {
 
 impl House {
     async fn build(
-        (context, mut cluster, machine): (Context, ClusterRoom, &HostMachine),
+        (mut context, mut cluster, machine): (Context, ClusterRoom, &HostMachine),
         base: Base,
         parts: &mut Parts,
         tasks: &mut Tasks,
@@ -262,6 +262,7 @@ impl House {
             claims: plugins.claims(),
         };
         let runtime = RuntimeRoom::open(connected, &context, take(&mut parts.runtime), uses).await?;
+        context.settings = runtime.settle(&settings);
         let pods = sources::open(take(&mut parts.sources), &context, &cluster)?;
         let cache = PodCache::new();
         let kubelet = lifecycle(cluster.mirrors(kubelet), &context)
@@ -364,6 +365,8 @@ async fn assemble(ground: Ground, mut parts: Parts, tasks: &mut Tasks) -> Result
         adapt,
         mut dynamic,
     } = ground;
+    // Files are compared with what files said.
+    let as_configured = context.settings.clone();
     let house = House::build((context, cluster, &machine), base, &mut parts, tasks).await?;
     let House {
         context,
@@ -438,7 +441,7 @@ async fn assemble(ground: Ground, mut parts: Parts, tasks: &mut Tasks) -> Result
         events: feed,
         health,
         node_name: context.node_name,
-        dynamic: Dynamic::new(&context.settings, adapt, dynamic),
+        dynamic: Dynamic::new(&as_configured, adapt, dynamic),
         shutdown: trigger,
         joins_cluster: cluster.is_joined(),
         api_server: own_api.server(),

@@ -168,6 +168,9 @@ pub struct PodStatusInput<'a> {
     pub terminal: bool,
     /// Why the agent ends the pod, if it does; the phase is then `Failed` (`PodSyncHandler.ShouldEvict`).
     pub eviction: Option<&'a Eviction>,
+    /// Whether the runtime can make mounts of this pod read-only recursively
+    /// ([`Runtime::has_recursive_read_only_mounts`](crate::Runtime::has_recursive_read_only_mounts)).
+    pub recursive_read_only: bool,
     /// The resize conditions. The status manager fills them in.
     pub resize_conditions: &'a [PodCondition],
 }
@@ -193,6 +196,7 @@ impl<'a> PodStatusInput<'a> {
             probes: &NoProbes,
             terminal: false,
             eviction: None,
+            recursive_read_only: false,
             resize_conditions: &[],
         }
     }

@@ -459,6 +459,7 @@ impl RuntimePodSyncer {
         input.probes = &*self.probes;
         input.terminal = terminal;
         input.eviction = eviction.as_ref();
+        input.recursive_read_only = self.runtime.has_recursive_read_only_mounts(pod);
         let mut api_status = self.statuses.generate(&input);
         for health in &self.resource_health {
             health.update_allocated_resources_status(pod, &mut api_status);

@@ -252,6 +252,15 @@ impl Runtime for CriRuntime {
         self.refuses_to_resize_swap(desired, allocated)
     }
 
+    fn has_recursive_read_only_mounts(&self, pod: &Pod) -> bool {
+        let Ok(handler) = self.runtime_handler(pod) else {
+            return false;
+        };
+        let handlers = self.handlers.lock();
+        let features = handlers.as_ref().and_then(|handlers| handlers.get(&handler));
+        features.is_some_and(|features| features.recursive_read_only_mounts)
+    }
+
     fn is_pod_resize_in_progress(&self, pod: &Pod, status: &PodStatus) -> bool {
         self.has_resize_to_do(pod, status)
     }

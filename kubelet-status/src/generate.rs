@@ -26,8 +26,6 @@ pub struct NodeFacts {
     pub host_ips: Vec<IpAddr>,
     /// Whether a pod's IPv6 address is its primary one, as set by the kubelet's first `--node-ip`.
     pub ipv6_first: bool,
-    /// Whether the runtime supports recursive read-only mounts.
-    pub recursive_read_only: bool,
     /// Whether container statuses contain the stop signal, as with the feature gate `ContainerStopSignals`. An API
     /// server without that gate drops the field.
     pub stop_signals: bool,
@@ -82,7 +80,7 @@ fn from_runtime(input: &PodStatusInput<'_>, previous: &ApiPodStatus, node: &Node
         start_failures: input.start_failures,
         ended: terminal_phase(previous).is_some(),
         restarting: should_all_containers_restart(pod, input.runtime, previous),
-        recursive_read_only: node.recursive_read_only,
+        recursive_read_only: input.recursive_read_only,
         stop_signals: node.stop_signals,
     };
     let generate = |kind, specs: &[_], previous: &Option<Vec<_>>| {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -99,13 +99,40 @@ fn remains(folder: &Path) -> Vec<String> {
     all.filter(is_of_folder).collect()
 }
 
+/// The sockets on which its shims listen, outside of its folder.
+fn shim_sockets(folder: &Path) -> Vec<PathBuf> {
+    let bundles = fs::read_dir(folder.join("state/io.containerd.runtime.v2.task/k8s.io")).unwrap();
+    let socket = |bundle: PathBuf| {
+        let read = |file: &str| fs::read_to_string(bundle.join(file)).ok();
+        let text = read("address").or_else(|| read("bootstrap.json"))?;
+        let (_, path) = text.split_once("unix://")?;
+        Some(PathBuf::from(path.split('"').next()?.trim()))
+    };
+    let sockets: Vec<_> = bundles.flatten().filter_map(|it| socket(it.path())).collect();
+    assert!(
+        !sockets.is_empty() && sockets.iter().all(|it| it.exists()),
+        "{sockets:?}"
+    );
+    sockets
+}
+
 #[tokio::test]
 async fn a_pod_outlives_containerd_and_nothing_outlives_the_fixture() {
-    let Some(mut containerd) = Containerd::start().await.unwrap() else {
-        return;
-    };
+    if let Some(containerd) = Containerd::start().await.unwrap() {
+        a_pod_outlives(containerd, "outlives").await;
+    }
+}
+
+#[tokio::test]
+async fn a_pod_outlives_containerd_2_and_nothing_outlives_the_fixture() {
+    if let Some(containerd) = Containerd::start_2().await.unwrap() {
+        a_pod_outlives(containerd, "outlives-2").await;
+    }
+}
+
+async fn a_pod_outlives(mut containerd: Containerd, name: &str) {
     let client = CriClient::connect(containerd.endpoint()).await.unwrap();
-    let (sandbox, container) = run_pod(&client, "outlives").await;
+    let (sandbox, container) = run_pod(&client, name).await;
 
     let request = PodSandboxStatusRequest {
         pod_sandbox_id: sandbox.clone(),
@@ -144,9 +171,10 @@ async fn a_pod_outlives_containerd_and_nothing_outlives_the_fixture() {
     assert_eq!(code, 0);
 
     let folder = containerd.folder().to_owned();
+    let sockets = shim_sockets(&folder);
     drop(containerd);
     assert!(!folder.exists());
-    let name = folder.file_name().unwrap().to_str().unwrap();
+    assert!(sockets.iter().all(|socket| !socket.exists()), "{sockets:?}");
     assert_eq!(remains(&folder), [""; 0]);
     for pid in before.values() {
         assert!(!runs(&pid.to_string()));
@@ -161,10 +189,11 @@ async fn a_pod_outlives_containerd_and_nothing_outlives_the_fixture() {
             "{result:?}"
         );
     }
-    let number = name.rsplit('-').next().unwrap();
+    let number = folder.to_str().unwrap().rsplit('-').next().unwrap();
     assert!(!Path::new(&format!("/sys/class/net/ktest{number}")).exists());
     for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
-        assert!(!hierarchy.path().join("kubelet-testing/pod-outlives").exists());
+        let pod = hierarchy.path().join(format!("kubelet-testing/pod-{name}"));
+        assert!(!pod.exists());
     }
 }
 
@@ -260,16 +289,13 @@ async fn several_at_once_do_not_meet() {
 }
 
 #[tokio::test]
-async fn a_containerd_1_7_tells_of_its_containers() {
-    let Some(containerd) = Containerd::start_1_7().await.unwrap() else {
+async fn a_containerd_2_tells_of_its_containers() {
+    let Some(containerd) = Containerd::start_2().await.unwrap() else {
         return;
     };
     let client = CriClient::connect(containerd.endpoint()).await.unwrap();
     let version = client.version(VersionRequest::default()).await.unwrap();
-    assert!(
-        !version.runtime_version.starts_with("v1.6") && !version.runtime_version.starts_with("1.6"),
-        "{version:?}"
-    );
+    assert!(version.runtime_version.starts_with("2."), "{version:?}");
     let mut events = client.get_container_events(GetEventsRequest {}).await.unwrap();
     let (_, container) = run_pod(&client, "tells").await;
     let started = async {

@@ -7,6 +7,7 @@ mod cluster;
 mod life;
 mod node_of_your_own;
 mod on_containerd;
+mod on_containerd_2;
 mod pods;
 mod pressure;
 mod python_client;

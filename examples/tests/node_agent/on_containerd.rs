@@ -178,7 +178,7 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
 }
 
 /// The folders of a cgroup below `root`, one for each controller.
-fn cgroup_folders(root: &str, name: &str) -> Vec<PathBuf> {
+pub(super) fn cgroup_folders(root: &str, name: &str) -> Vec<PathBuf> {
     let mounted = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
     let hierarchies = mounted.chain([PathBuf::from("/sys/fs/cgroup")]);
     let root = root.trim_start_matches('/');

@@ -114,7 +114,7 @@ impl Agent {
 /// The two PLEGs with their defaults, one after the other.
 #[tokio::test]
 async fn each_container_is_started_once_with_either() {
-    let Some(containerd) = Containerd::start_1_7().await.unwrap() else { return };
+    let Some(containerd) = Containerd::start_2().await.unwrap() else { return };
     for (name, is_evented) in [("generic PLEG", false), ("evented PLEG", true)] {
         let agent = if is_evented {
             Agent::start(containerd.endpoint(), |runtime, cache| EventedPleg::new(runtime, cache)).await

@@ -60,7 +60,7 @@ async fn a_runtime_in_memory_behind_a_socket_is_followed_by_its_events() {
 
 #[tokio::test]
 async fn containerd_is_followed_by_its_events() {
-    let Some(containerd) = Containerd::start_1_7().await.unwrap() else { return };
+    let Some(containerd) = Containerd::start_2().await.unwrap() else { return };
     let stage = Stage::on(containerd.endpoint()).await;
     let mut watching = Watching::start(&stage, evented).await;
     let containers = run_pods(&stage, &mut watching).await;
@@ -85,7 +85,7 @@ async fn containerd_is_followed_by_its_events() {
 
 #[tokio::test]
 async fn a_containerd_that_was_killed_is_followed_again() {
-    let Some(mut containerd) = Containerd::start_1_7().await.unwrap() else { return };
+    let Some(mut containerd) = Containerd::start_2().await.unwrap() else { return };
     let stage = Stage::on(containerd.endpoint()).await;
     // Without events there is a periodic relist.
     let mut watching = Watching::start(&stage, |runtime, cache| EventedPleg::new(runtime, cache)).await;

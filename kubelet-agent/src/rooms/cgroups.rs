@@ -40,9 +40,20 @@ pub(crate) async fn inspect(inspection: &Inspection<'_>, problems: &mut Problems
         Err(error) => return problems.add("cgroupsPerQOS", error.to_string()),
     };
     let driver = CgroupDriver::configured(true, &config.cgroup_driver, &config.cgroup_root);
+    // The runtime, which may not answer yet, may report the other driver.
+    let other = match driver {
+        CgroupDriver::Systemd { .. } => "cgroupfs",
+        _ => "systemd",
+    };
+    let other = CgroupDriver::configured(true, other, &config.cgroup_root);
     for reserved in reserved(inspection.settings) {
-        let (mounts, driver, cgroup) = (mounts.clone(), driver.clone(), reserved.cgroup);
-        let checked = inspection.look(move || Ok(mounts.check(&driver, &cgroup))).await;
+        let (mounts, driver, other) = (mounts.clone(), driver.clone(), other.clone());
+        let cgroup = reserved.cgroup;
+        let look = move || {
+            let checked = mounts.check(&driver, &cgroup);
+            Ok(checked.or_else(|missing| mounts.check(&other, &cgroup).map_err(|_| missing)))
+        };
+        let checked = inspection.look(look).await;
         let (field, _) = fields_of(reserved.reserved_for);
         match checked {
             Ok(Ok(())) => {}

@@ -262,6 +262,14 @@ impl RuntimeRoom {
         self.runtime.clone()
     }
 
+    /// The settings, with the cgroup driver of the runtime in place of theirs if it reports one.
+    pub(crate) fn settle(&self, settings: &Arc<Settings>) -> Arc<Settings> {
+        match &self.manager {
+            Some(manager) => with_driver(settings, &manager.node_settings().cgroup_driver),
+            None => settings.clone(),
+        }
+    }
+
     fn of_pods(runtime: Arc<dyn Runtime>) -> Self {
         Self {
             runtime,
@@ -354,4 +362,44 @@ pub(crate) fn start(context: &Context, runtime: &RuntimeRoom, tasks: &mut Tasks)
             events.record_node(EventType::Warning, "CheckLimitsForResolvConf", problem);
         }
     });
+}
+
+/// The settings with this cgroup driver.
+fn with_driver(settings: &Arc<Settings>, driver: &CgroupDriver) -> Arc<Settings> {
+    let driver = match driver {
+        CgroupDriver::Systemd { .. } => "systemd",
+        CgroupDriver::Cgroupfs { .. } => "cgroupfs",
+        _ => return settings.clone(),
+    };
+    if settings.configuration.cgroup_driver == driver {
+        return settings.clone();
+    }
+    tracing::info!(
+        driver,
+        "the runtime's cgroup driver counts, not that of the configuration"
+    );
+    let mut settings = Settings::clone(settings);
+    settings.configuration.cgroup_driver = driver.to_owned();
+    Arc::new(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runtimes_cgroup_driver_counts() {
+        let root = || "/".to_owned();
+        for (configured, of_runtime, counts) in [
+            ("systemd", CgroupDriver::Cgroupfs { root: root() }, "cgroupfs"),
+            ("cgroupfs", CgroupDriver::Systemd { root: root() }, "systemd"),
+            ("systemd", CgroupDriver::Systemd { root: root() }, "systemd"),
+            ("systemd", CgroupDriver::None, "systemd"),
+        ] {
+            let mut settings = Settings::new("/var/lib/kubelet");
+            settings.configuration.cgroup_driver = configured.to_owned();
+            let settled = with_driver(&Arc::new(settings), &of_runtime);
+            assert_eq!(settled.configuration.cgroup_driver, counts, "{of_runtime:?}");
+        }
+    }
 }

@@ -163,6 +163,13 @@ pub trait Runtime: RuntimeReader {
         Some(ResizeRefusal::unsupported())
     }
 
+    /// Whether the pod's mounts can be read-only together with all mounts below them, as the status of the pod shows it
+    /// (`runtimeClassSupportsRecursiveReadOnlyMounts`). Called before each sync. By default, `false`.
+    fn has_recursive_read_only_mounts(&self, pod: &Pod) -> bool {
+        let _ = pod;
+        false
+    }
+
     /// Whether a running container, or the pod as a whole, does not have the resources of its spec yet
     /// (`IsPodResizeInProgress`). Called before each sync. By default, `false`.
     fn is_pod_resize_in_progress(&self, pod: &Pod, status: &PodStatus) -> bool {

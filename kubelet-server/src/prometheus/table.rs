@@ -185,6 +185,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] Number of errors from credential provider plugin",
         &["plugin_name"],
     ),
+    gauge(
+        "kubelet_cri_losing_support",
+        "[ALPHA] the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.",
+        &["version"],
+    ).when_used(),
     counter(
         "kubelet_deadlines_exceeded_total",
         "Calls that were given up at their deadline.",

@@ -85,11 +85,21 @@ impl Bundle {
 
     /// A shim that was killed leaves its socket, outside of our folder.
     fn remove_shim_socket(&self) {
-        if let Ok(address) = fs::read_to_string(self.path.join("address"))
+        if let Some(address) = self.shim_address()
             && let Some(path) = address.trim().strip_prefix("unix://")
         {
             let _ = fs::remove_file(path);
         }
+    }
+
+    /// containerd 2 keeps it with other parameters of the shim.
+    fn shim_address(&self) -> Option<String> {
+        if let Ok(address) = fs::read_to_string(self.path.join("address")) {
+            return Some(address);
+        }
+        let parameters = fs::read(self.path.join("bootstrap.json")).ok()?;
+        let parameters: serde_json::Value = serde_json::from_slice(&parameters).ok()?;
+        Some(parameters.get("address")?.as_str()?.to_owned())
     }
 
     /// runc removes the container's cgroup, but not the pod's cgroup above it.

@@ -102,6 +102,10 @@ disabled_plugins = {DISABLED:?}
 [grpc]
 address = {socket:?}
 
+# All would listen on one socket of the host.
+[plugins."io.containerd.nri.v1.nri"]
+disable = true
+
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{PAUSE}"
 restrict_oom_score_adj = true

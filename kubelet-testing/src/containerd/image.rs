@@ -69,7 +69,11 @@ async fn layer(busybox: &Path) -> Result<Vec<u8>> {
         0o644,
         b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n",
     );
-    tar.file("etc/group", 0o644, b"root:x:0:\nnogroup:x:65534:\n");
+    tar.file(
+        "etc/group",
+        0o644,
+        b"root:x:0:\nstaff:x:50:nobody\nnogroup:x:65534:\n",
+    );
     tar.file("bin/busybox", 0o755, &program);
     for applet in output(Command::new(busybox).arg("--list")).await?.lines() {
         if applet != "busybox" {

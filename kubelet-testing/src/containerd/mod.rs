@@ -98,15 +98,17 @@ impl Containerd {
         Self::start_with(Tools::find_with_iptables(), true).await
     }
 
-    /// Starts a containerd 1.7, the first version with `GetContainerEvents`, on hosts with an older version.
+    /// Starts a containerd 2, on hosts with an older version. It has `GetContainerEvents`, `RuntimeConfig`, image
+    /// volumes, `supplementalGroupsPolicy` and, with runc 1.2 or newer, user namespaces.
     ///
     /// Its programs (`containerd`, `containerd-shim-runc-v2`, `ctr`) are in the folder that the variable
-    /// `KUBELET_TESTING_CONTAINERD_17` names, or in `~/.cache/kubelet-testing/containerd-1.7/usr/bin`. Unpack a
-    /// distribution's package there (`dpkg -x`); do not install it. Everything else, such as runc, is the host's.
+    /// `KUBELET_TESTING_CONTAINERD_2` names, or in `~/.cache/kubelet-testing/containerd-2/usr/bin`. Unpack a
+    /// distribution's package there (`dpkg -x`); do not install it. It uses the `runc` of that folder, if there is one.
+    /// Everything else is the host's.
     ///
     /// `None`, errors and cancel safety are those of [`start`](Self::start).
-    pub async fn start_1_7() -> Result<Option<Self>> {
-        Self::start_with(Tools::find_1_7(), false).await
+    pub async fn start_2() -> Result<Option<Self>> {
+        Self::start_with(Tools::find_2(), false).await
     }
 
     async fn start_with(tools: Result<Tools, String>, host_ports: bool) -> Result<Option<Self>> {
@@ -146,8 +148,9 @@ impl Containerd {
             slot,
         };
         let folder = &containerd.layout.folder;
+        // The first process of a pod with a user namespace of its own is not root, and gets to its files here.
         DirBuilder::new()
-            .mode(0o700)
+            .mode(0o711)
             .create(folder)
             .map_err(|source| Error::io(folder, source))?;
         containerd

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The programs that the fixture runs.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
-    /// The folder of containerd's programs, if it is not the host's containerd.
+    /// The folder of containerd's programs, if it is not the host's containerd. runc may be there, too.
     bin_dir: Option<PathBuf>,
     pub(super) containerd: PathBuf,
     pub(super) ctr: PathBuf,
@@ -16,10 +16,10 @@ pub(super) struct Tools {
     pub(super) cni_bin_dir: PathBuf,
 }
 
-/// The folder of containerd 1.7's programs.
-const BIN_DIR_1_7: &str = "KUBELET_TESTING_CONTAINERD_17";
+/// The folder of containerd 2's programs.
+const BIN_DIR_2: &str = "KUBELET_TESTING_CONTAINERD_2";
 /// The default: below the user's cache folder, as in the unpacked package.
-const CACHED_1_7: &str = "kubelet-testing/containerd-1.7/usr/bin";
+const CACHED_2: &str = "kubelet-testing/containerd-2/usr/bin";
 
 impl Tools {
     /// Finds all of them, in `PATH` and in the folders of administration programs.
@@ -42,18 +42,17 @@ impl Tools {
         }
     }
 
-    /// The same, with the programs of another containerd, version 1.7.
-    pub(super) fn find_1_7() -> Result<Self, String> {
+    /// The same, with the programs of another containerd, version 2.
+    pub(super) fn find_2() -> Result<Self, String> {
         let folder = |variable| {
             env::var_os(variable)
                 .filter(|value| !value.is_empty())
                 .map(PathBuf::from)
         };
         let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
-        let bin_dir = folder(BIN_DIR_1_7).or_else(|| Some(cache()?.join(CACHED_1_7)));
-        Self::find_with(bin_dir).map_err(|missing| {
-            format!("{missing}; of containerd 1.7, in {BIN_DIR_1_7} or ~/.cache/{CACHED_1_7}")
-        })
+        let bin_dir = folder(BIN_DIR_2).or_else(|| Some(cache()?.join(CACHED_2)));
+        Self::find_with(bin_dir)
+            .map_err(|missing| format!("{missing}; of containerd 2, in {BIN_DIR_2} or ~/.cache/{CACHED_2}"))
     }
 
     fn find_with(bin_dir: Option<PathBuf>) -> Result<Self, String> {
@@ -78,7 +77,7 @@ impl Tools {
         let tools = Self {
             containerd: look("containerd", of_containerd("containerd")),
             ctr: look("ctr", of_containerd("ctr")),
-            runc: look("runc", in_path("runc")),
+            runc: look("runc", of_containerd("runc").or_else(|| in_path("runc"))),
             busybox: look("busybox (busybox-static)", in_path("busybox")),
             cni_bin_dir: look(
                 "CNI plugins (containernetworking-plugins)",
@@ -96,7 +95,7 @@ impl Tools {
         }
     }
 
-    /// The `PATH` for containerd; its own shim comes first.
+    /// The `PATH` for containerd; its own shim and runc come first.
     pub(super) fn search_path(&self) -> OsString {
         let Some(bin_dir) = &self.bin_dir else {
             return search_path();

@@ -56,13 +56,6 @@ impl MemoryCri {
             let Some(sandbox) = state.sandboxes.get(number) else {
                 return Err(Error::not_found(call.name(), id));
             };
-            if !sandbox.ready {
-                let id = &sandbox.id;
-                let message = format!(
-                    "failed to get sandbox container task: no running task found: task {id} not found: not found"
-                );
-                return Err(Error::call(Code::NotFound, call.name(), id, message));
-            }
             (number, sandbox.id.clone(), sandbox.config.clone())
         };
         if config.metadata.is_none() {
@@ -80,7 +73,10 @@ impl MemoryCri {
             let state = self.inner.state.lock();
             let image = state.images.find(call.name(), &spec.image)?;
             image.map(|image| image.id.clone()).ok_or_else(|| {
-                let message = format!("failed to resolve image {:?}: not found", spec.image);
+                let message = format!(
+                    "failed to check if this is a checkpoint image: failed to resolve image {:?}: not found",
+                    spec.image
+                );
                 Error::call(Code::NotFound, call.name(), &spec.image, message)
             })?
         };

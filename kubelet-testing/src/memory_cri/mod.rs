@@ -108,7 +108,7 @@ const LOST: &str = "error reading from server: EOF";
 ///
 /// # Behaviour
 ///
-/// It behaves as containerd 1.7.24 was observed to, including error codes and messages:
+/// It behaves as containerd 2.1.9 was observed to, including error codes and messages:
 ///
 /// * A name is reserved from the start of its creation to the end of its removal.
 /// * Ids may be shortened to a unique prefix.
@@ -119,10 +119,9 @@ const LOST: &str = "error reading from server: EOF";
 /// * A call that its caller drops is undone, except for signals: a stop that is dropped in its grace period has sent
 ///   SIGTERM, and does not send SIGKILL.
 ///
-/// That version lacks `RuntimeConfig`, `UpdatePodSandboxResources`, the metrics and the `Stream…` calls. Here they
-/// follow the protocol. `CheckpointContainer` returns `Unimplemented`. So do `Exec`, `Attach` and `PortForward`,
-/// unless the builder has a [`streaming_url`](MemoryCriBuilder::streaming_url) or a
-/// [streaming server](MemoryCriBuilder::streaming).
+/// What that version lacks, such as the `Stream…` calls, follows the protocol. `CheckpointContainer` returns
+/// `Unimplemented`. So do `Exec`, `Attach` and `PortForward`, unless the builder has a
+/// [`streaming_url`](MemoryCriBuilder::streaming_url) or a [streaming server](MemoryCriBuilder::streaming).
 ///
 /// Not modelled: what a real process would do by itself (containers follow their scripts), mounts, security, host
 /// ports. Limits are stored and reported, but not enforced.

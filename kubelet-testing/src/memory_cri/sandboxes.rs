@@ -29,14 +29,19 @@ impl<'a> Reserved<'a> {
     /// Reserves a name for a new id.
     pub(super) fn new(runtime: &'a MemoryCri, call: Call, kind: Kind, name: String) -> Result<Self> {
         let mut state = runtime.inner.state.lock();
-        let (names, what) = match kind {
-            Kind::Sandbox => (&state.sandbox_names, "sandbox"),
-            Kind::Container => (&state.container_names, "container"),
+        let (names, what, hint) = match kind {
+            Kind::Sandbox => (&state.sandbox_names, "sandbox", ""),
+            Kind::Container => (
+                &state.container_names,
+                "container",
+                "; check if another CreateContainer request is in progress",
+            ),
         };
         if let Some(owner) = names.get(&name) {
-            let message =
-                format!("failed to reserve {what} name {name:?}: name {name:?} is reserved for {owner:?}");
-            return Err(Error::call(Code::Unknown, call.name(), name, message));
+            let message = format!(
+                "failed to reserve {what} name {name:?}{hint}: name {name:?} is reserved for {owner:?}"
+            );
+            return Err(Error::call(Code::FailedPrecondition, call.name(), name, message));
         }
         let id = state.new_id();
         let names = match kind {
@@ -84,7 +89,10 @@ impl MemoryCri {
         let failed = |message: String| Error::call(Code::Unknown, call.name(), &reserved.id, message);
         let handler = &request.runtime_handler;
         if !self.inner.handlers.contains(handler) {
-            let message = format!("failed to get sandbox runtime: no runtime for {handler:?} is configured");
+            let message = format!(
+                "unable to get OCI runtime for sandbox {:?}: no runtime for {handler:?} is configured",
+                reserved.id
+            );
             return Err(failed(message));
         }
         self.latency(call).await;

@@ -334,10 +334,13 @@ impl State {
     }
 
     pub(super) fn remove_sandbox(&mut self, number: u64, now: Instant) {
-        let Some(id) = self.sandboxes.get(number).map(|sandbox| sandbox.id.clone()) else {
+        let found = self.sandboxes.get(number);
+        let Some((id, about)) = found.map(|sandbox| (sandbox.id.clone(), sandbox.about())) else {
             return;
         };
         self.tear_down_network(number);
+        let (kind, time) = (v1::ContainerEventType::ContainerDeletedEvent, self.clock.now());
+        self.event(&id, number, kind, &about, now, time);
         let Some(sandbox) = self.sandboxes.remove(&id) else {
             return;
         };
@@ -348,14 +351,6 @@ impl State {
                 pod.remove();
             }
         }
-        // containerd has already forgotten it at this point.
-        let event = v1::ContainerEventResponse {
-            container_id: id,
-            container_event_type: v1::ContainerEventType::ContainerDeletedEvent as i32,
-            created_at: nanos(self.clock.now()),
-            ..Default::default()
-        };
-        self.send(&event, &sandbox.about(), now);
     }
 
     pub(super) fn create_container(&mut self, mut container: Container, now: Instant) {

@@ -73,10 +73,10 @@ mod of_the_host {
     kubelet_testing::conformance!(cri: OfTheHost, offers: [signals, restart, logs, exec, stats]);
 }
 
-mod v1_7 {
+mod v2 {
     use super::*;
 
-    fixture!(OneSeven, start_1_7);
+    fixture!(Two, start_2);
 
-    kubelet_testing::conformance!(cri: OneSeven, offers: [signals, restart, logs, exec, stats, events]);
+    kubelet_testing::conformance!(cri: Two, offers: [signals, restart, logs, exec, stats, events]);
 }

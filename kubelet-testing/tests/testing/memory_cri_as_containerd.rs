@@ -361,7 +361,7 @@ async fn story<R: RuntimeService + ImageService>(runtime: &R) -> Vec<String> {
 
 #[tokio::test]
 async fn both_tell_the_same_story() {
-    let Some(containerd) = Containerd::start_1_7().await.unwrap() else {
+    let Some(containerd) = Containerd::start_2().await.unwrap() else {
         return;
     };
     let client = CriClient::connect(containerd.endpoint()).await.unwrap();

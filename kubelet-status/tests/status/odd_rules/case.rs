@@ -16,6 +16,7 @@ pub(crate) struct Case {
     pub(crate) previous: ApiPodStatus,
     pub(crate) node: NodeFacts,
     pub(crate) eviction: Option<Eviction>,
+    pub(crate) recursive_read_only: bool,
     pub(crate) start_failures: BTreeMap<String, SyncFailure>,
 }
 
@@ -28,6 +29,7 @@ impl Case {
             previous: ApiPodStatus::default(),
             node: NodeFacts::default(),
             eviction: None,
+            recursive_read_only: false,
             start_failures: BTreeMap::new(),
         }
     }
@@ -48,6 +50,7 @@ impl Case {
     pub(crate) fn generate(&self) -> Value {
         let mut input = PodStatusInput::new(&self.pod, &self.runtime);
         input.eviction = self.eviction.as_ref();
+        input.recursive_read_only = self.recursive_read_only;
         input.start_failures = Some(&self.start_failures);
         json!(generate_api_pod_status(
             &input,

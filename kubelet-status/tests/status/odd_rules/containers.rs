@@ -130,7 +130,7 @@ fn volume_mounts_user_and_resources() {
             {"name": "ro", "mountPath": "/ro", "readOnly": true},
             {"name": "rro", "mountPath": "/rro", "readOnly": true, "recursiveReadOnly": "IfPossible"}]}]}});
     let mut case = Case::new(pod.clone());
-    case.node.recursive_read_only = true;
+    case.recursive_read_only = true;
     let status = case.generate();
     let mounts = status["containerStatuses"][0]["volumeMounts"].clone();
     assert_eq!(
@@ -428,7 +428,7 @@ fn read_only_mounts_are_so_all_the_way_down_where_that_can_be() {
         pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v", "readOnly": true,
             "recursiveReadOnly": asked, "mountPropagation": propagation}]);
         let mut case = Case::new(pod);
-        case.node.recursive_read_only = can;
+        case.recursive_read_only = can;
         let mount = &case.generate()["containerStatuses"][0]["volumeMounts"][0];
         assert_eq!(mount["recursiveReadOnly"], shown, "{asked} {propagation} {can}");
     }

@@ -204,6 +204,33 @@ async fn a_pod_from_its_manifest_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn mounts_are_shown_as_the_runtime_makes_them() {
+    let clock = clock();
+    let runtime = MemoryCri::new(clock);
+    let agent = Agent::start(runtime.clone(), clock, Pleg::Generic).await;
+    let mount = serde_json::json!({"name": "v", "mountPath": "/v", "readOnly": true, "recursiveReadOnly": "IfPossible"});
+    let web = PodBuilder::new("web")
+        .container("main", "busybox:1.36", |c| {
+            c.with(|main| main.volume_mounts = Some(vec![serde_json::from_value(mount).unwrap()]))
+        })
+        .build();
+    agent.pods.send_replace(vec![web.clone()]);
+    // The runtime's default handler can.
+    let is_enabled = |status: &PodStatus| {
+        let mounts = status.container_statuses.as_ref()?[0].volume_mounts.as_ref()?;
+        Some(mounts[0].recursive_read_only.as_deref() == Some("Enabled"))
+    };
+    agent
+        .until(&web.uid(), "its mount is shown", |status| {
+            is_enabled(status).is_some()
+        })
+        .await;
+    let status = agent.sink.get(&web.uid()).unwrap();
+    assert_eq!(is_enabled(&status), Some(true), "{status:?}");
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_crash_loop_backs_off() {
     let clock = clock();
     let runtime = MemoryCri::new(clock);

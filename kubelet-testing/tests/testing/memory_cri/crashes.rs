@@ -95,7 +95,8 @@ async fn nothing_runs_after_a_reboot() {
     assert_eq!(fate(&runtime, &created).await.0, ContainerCreated);
     let status = sandbox_status(&runtime, &sandbox).await.unwrap();
     assert_eq!(status.state(), v1::PodSandboxState::SandboxNotready);
-    assert!(create(&runtime, &sandbox, "late", 0).await.is_err());
+    let late = create(&runtime, &sandbox, "late", 0).await.unwrap();
+    assert!(start(&runtime, &late).await.is_err());
     // The image is still there.
     let sandbox = run(&runtime, "web", 1).await.unwrap();
     started(&runtime, &sandbox, "main", 1).await;

@@ -1,4 +1,4 @@
-//! Container events: as containerd 1.7.24 sends them, and with faults.
+//! Container events: as containerd 2.1.9 sends them, and with faults.
 
 use std::time::Duration;
 
@@ -116,8 +116,7 @@ async fn a_pod_from_its_first_event_to_its_last() {
             "STOPPED - notready 10.88.0.2 [main#1 EXITED 137, side#0 CREATED 0]",
             "DELETED - notready  [side#0 CREATED 0]",
             "DELETED - notready  []",
-            // containerd has already forgotten the sandbox when it sends the event of its end.
-            "DELETED - none []",
+            "DELETED - notready  []",
         ]
     );
 }

@@ -51,6 +51,7 @@ def equal(left, right):
 
 
 NOT_FOUND, UNKNOWN = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNKNOWN
+PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
 UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
 
 # Who is there?
@@ -110,7 +111,7 @@ def until(kind, container_id):
 # A sandbox.
 web = sandbox_config("web")
 sandbox = call("RunPodSandbox", config=web).pod_sandbox_id
-refused(UNKNOWN, "is reserved for", "RunPodSandbox", config=web)
+refused(PRECONDITION, "is reserved for", "RunPodSandbox", config=web)
 refused(UNKNOWN, "must include metadata", "RunPodSandbox", config={})
 status = call("PodSandboxStatus", pod_sandbox_id=sandbox[:12]).status
 equal((status.id, status.state), (sandbox, cri.SANDBOX_READY))
@@ -181,11 +182,12 @@ until(cri.CONTAINER_DELETED_EVENT, main)
 for _ in range(2):
     call("StopPodSandbox", pod_sandbox_id=sandbox)
 equal(call("PodSandboxStatus", pod_sandbox_id=sandbox).status.state, cri.SANDBOX_NOTREADY)
-refused(NOT_FOUND, "no running task found", "CreateContainer", pod_sandbox_id=sandbox, config=container_config("late"), sandbox_config=web)
+late = call("CreateContainer", pod_sandbox_id=sandbox, config=container_config("late"), sandbox_config=web).container_id
+refused(UNKNOWN, "is not running", "StartContainer", container_id=late)
 for _ in range(2):
     call("RemovePodSandbox", pod_sandbox_id=sandbox)
 event = until(cri.CONTAINER_DELETED_EVENT, sandbox)
-assert not event.HasField("pod_sandbox_status")
+equal(event.pod_sandbox_status.state, cri.SANDBOX_NOTREADY)
 for _ in range(2):
     call("RemoveImage", image=dict(image=IMAGE))
 assert not call("ImageStatus", image=dict(image=IMAGE)).HasField("image")
