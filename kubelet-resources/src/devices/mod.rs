@@ -71,6 +71,8 @@ pub struct DeviceState {
     nodes: NumaSet,
     /// The devices by resource and id. A resource without devices was registered before, and its plugin has not come back.
     resources: BTreeMap<String, BTreeMap<String, Device>>,
+    /// The resources whose plugins went before they reported. They cannot be allocated, and no file keeps them.
+    unreported: BTreeSet<String>,
     /// Whether each device was healthy in the last report of its plugin, by resource and id. The reports stay when plugins go
     /// (`allDevices`).
     reported: BTreeMap<String, BTreeMap<String, bool>>,
@@ -108,24 +110,25 @@ impl DeviceState {
     pub fn report(&mut self, resource: &str, devices: BTreeMap<String, Device>) -> BTreeSet<String> {
         let pods = self.note_health(resource, &devices);
         self.resources.insert(resource.to_owned(), devices);
+        self.unreported.remove(resource);
         pods
     }
 
-    /// A plugin is gone: its devices are unhealthy until it reports again (`markResourceUnhealthy`).
+    /// A plugin is gone: its devices are unhealthy until it reports again (`markResourceUnhealthy`). The node shows the resource of
+    /// one that never reported, too, and has none of it.
     pub fn plugin_gone(&mut self, resource: &str) {
-        for device in self
-            .resources
-            .get_mut(resource)
-            .into_iter()
-            .flat_map(BTreeMap::values_mut)
-        {
-            device.healthy = false;
+        match self.resources.get_mut(resource) {
+            Some(devices) => devices.values_mut().for_each(|device| device.healthy = false),
+            None => {
+                self.unreported.insert(resource.to_owned());
+            }
         }
     }
 
     /// A plugin has been gone for so long that the node does not offer its resource any more (`GetCapacity`: five minutes).
     pub fn forget(&mut self, resource: &str) {
         self.resources.remove(resource);
+        self.unreported.remove(resource);
     }
 
     /// The number of devices and of healthy devices, by resource: for the node's capacity and allocatable.
@@ -135,9 +138,9 @@ impl DeviceState {
             (devices.len(), healthy.count())
         };
         let resources = self.resources.iter();
-        resources
-            .map(|(resource, devices)| (resource.clone(), counts(devices)))
-            .collect()
+        let reported = resources.map(|(resource, devices)| (resource.clone(), counts(devices)));
+        let unreported = self.unreported.iter().map(|resource| (resource.clone(), (0, 0)));
+        unreported.chain(reported).collect()
     }
 
     /// What was allocated.

@@ -218,6 +218,24 @@ fn what_cannot_be_allocated_is_refused() {
     assert!(state.remove_stale(&[]) && state.allocated().is_empty());
 }
 
+#[test]
+fn a_plugin_that_goes_before_it_reports_leaves_a_resource_of_which_there_is_none() {
+    let mut state = state(&[]);
+    state.forget(GPU);
+    state.plugin_gone(GPU);
+    assert_eq!(state.capacity(), [(GPU.to_owned(), (0, 0))].into());
+    assert_eq!(state.registered().count(), 0, "a restart forgets it");
+    // It comes back with a device.
+    state.report(GPU, devices(&[("a", &[0])]));
+    assert_eq!(state.capacity(), [(GPU.to_owned(), (1, 1))].into());
+    state.plugin_gone(GPU);
+    assert_eq!(state.capacity(), [(GPU.to_owned(), (1, 0))].into());
+    // Another one goes at once, and stays away.
+    state.plugin_gone("example.com/nic");
+    state.forget("example.com/nic");
+    assert_eq!(state.capacity().len(), 1);
+}
+
 /// `TestInitContainerDeviceAllocation`, `TestRestartableInitContainerDeviceAllocation`
 #[test]
 fn devices_of_init_containers_are_used_again() {
