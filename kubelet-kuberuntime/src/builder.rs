@@ -395,7 +395,7 @@ async fn cgroup_driver(
         tokio::time::sleep(RUNTIME_CONFIG_WAIT).await;
     };
     if config.is_none() {
-        // The kubelet tells which of its versions will not accept the runtime.
+        // The first version of the kubelet that will not accept the runtime.
         metrics::gauge!("kubelet_cri_losing_support", "version" => "1.37.0").set(1.0);
         tracing::info!("the runtime has no RuntimeConfig: cgroupDriver of the configuration counts");
     }
