@@ -1,10 +1,11 @@
 //! The fixture on the host's real containerd: it works as documented, and leaves nothing.
 //!
-//! A program of its own: it checks that nothing is left on the host, and no other test may take over what was just freed.
+//! A program of its own: it checks that nothing is left on the host. The next fixture, of another of its tests, may have
+//! the same folder at once, so the checks are of what the earlier one owned.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -84,19 +85,48 @@ async fn pids(containerd: &Containerd) -> HashMap<String, u32> {
     tasks.into_iter().map(|Task { id, pid, .. }| (id, pid)).collect()
 }
 
-/// Everything in this folder that is still mounted or running. Another folder may end with the same path.
-fn remains(folder: &Path) -> Vec<String> {
-    let is_of_folder = |text: &String| {
+/// What a fixture owns while it runs: its folder, mounts and processes.
+struct Owned {
+    /// A file in the folder, which the folder of a later fixture does not have.
+    mark: PathBuf,
+    in_folder: HashSet<String>,
+}
+
+impl Owned {
+    fn by(containerd: &Containerd) -> Self {
+        let mark = containerd.folder().join("mark-of-this-fixture");
+        fs::write(&mark, "").unwrap();
+        let in_folder: HashSet<_> = in_folder(containerd.folder()).collect();
+        assert!(!in_folder.is_empty());
+        Self { mark, in_folder }
+    }
+
+    /// What is still mounted or running.
+    fn remains(&self) -> Vec<String> {
+        let folder = self.mark.parent().unwrap();
+        in_folder(folder)
+            .filter(|it| self.in_folder.contains(it))
+            .collect()
+    }
+}
+
+/// Everything in this folder that is mounted or running. Another folder may end with the same path.
+fn in_folder(folder: &Path) -> impl Iterator<Item = String> {
+    let is_of_folder = move |text: &String| {
         let mut words = text.split([' ', '=', '\0']);
         words.any(|word| Path::new(word).starts_with(folder))
     };
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let commands = fs::read_dir("/proc").unwrap().flatten().map(|process| {
+    let mounts: Vec<_> = mounts.lines().map(str::to_owned).collect();
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|process| {
         let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&command).into_owned()
+        format!(
+            "{} {}",
+            process.path().display(),
+            String::from_utf8_lossy(&command)
+        )
     });
-    let all = mounts.lines().map(str::to_owned).chain(commands);
-    all.filter(is_of_folder).collect()
+    mounts.into_iter().chain(processes).filter(is_of_folder)
 }
 
 /// The sockets on which its shims listen, outside of its folder.
@@ -170,12 +200,15 @@ async fn a_pod_outlives(mut containerd: Containerd, name: &str) {
     let (code, _) = exec(&client, &container, &["true"]).await;
     assert_eq!(code, 0);
 
-    let folder = containerd.folder().to_owned();
-    let sockets = shim_sockets(&folder);
+    let owned = Owned::by(&containerd);
+    let sockets = shim_sockets(containerd.folder());
+    let number = containerd.folder().to_str().unwrap().rsplit('-').next().unwrap();
+    let bridge = format!("/sys/class/net/ktest{number}/ifindex");
+    let index = fs::read_to_string(&bridge).unwrap();
     drop(containerd);
-    assert!(!folder.exists());
+    assert!(!owned.mark.exists());
     assert!(sockets.iter().all(|socket| !socket.exists()), "{sockets:?}");
-    assert_eq!(remains(&folder), [""; 0]);
+    assert_eq!(owned.remains(), [""; 0]);
     for pid in before.values() {
         assert!(!runs(&pid.to_string()));
     }
@@ -189,8 +222,7 @@ async fn a_pod_outlives(mut containerd: Containerd, name: &str) {
             "{result:?}"
         );
     }
-    let number = folder.to_str().unwrap().rsplit('-').next().unwrap();
-    assert!(!Path::new(&format!("/sys/class/net/ktest{number}")).exists());
+    assert_ne!(fs::read_to_string(&bridge).ok(), Some(index));
     for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
         let pod = hierarchy.path().join(format!("kubelet-testing/pod-{name}"));
         assert!(!pod.exists());
@@ -203,18 +235,14 @@ async fn a_panic_takes_everything_along() {
         let containerd = Containerd::start().await.unwrap()?;
         let client = CriClient::connect(containerd.endpoint()).await.unwrap();
         run_pod(&client, "panics").await;
-        let folder = containerd.folder().to_owned();
-        std::panic::panic_any(folder);
+        std::panic::panic_any(Owned::by(&containerd));
         #[expect(unreachable_code)]
         Some(())
     });
     let Err(error) = test.await else { return };
-    let folder = error
-        .into_panic()
-        .downcast::<std::path::PathBuf>()
-        .expect("no other panic");
-    assert!(!folder.exists());
-    assert_eq!(remains(&folder), [""; 0]);
+    let owned = error.into_panic().downcast::<Owned>().expect("no other panic");
+    assert!(!owned.mark.exists());
+    assert_eq!(owned.remains(), [""; 0]);
 }
 
 #[tokio::test]
