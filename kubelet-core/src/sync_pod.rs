@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use crate::active_deadline::{active_deadline, past_active_deadline};
 use crate::allocation::resize_message;
 use crate::checkpoint::Record;
-use crate::clock::api_time;
 use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
 use crate::files;
 use crate::pod::{has_terminal_phase, restarts_all_containers};
@@ -463,15 +462,6 @@ impl RuntimePodSyncer {
         let mut api_status = self.statuses.generate(&input);
         for health in &self.resource_health {
             health.update_allocated_resources_status(pod, &mut api_status);
-        }
-        if api_status.start_time.is_none() {
-            // After a restart of the agent, without a source that keeps statuses: the pod's first sandbox gives its
-            // start time.
-            let sandboxes = status.sandboxes.iter();
-            api_status.start_time = sandboxes
-                .filter_map(|sandbox| sandbox.created_at)
-                .min()
-                .map(api_time);
         }
         if let Some(prober) = &self.prober {
             prober.probe_unready(&status.uid, &api_status);

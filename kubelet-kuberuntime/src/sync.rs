@@ -78,7 +78,7 @@ impl CriRuntime {
             }
         } else {
             self.kill_unwanted(pod, actions, result).await?;
-            self.reset_containers(pod, actions, result).await?;
+            self.reset_containers(pod, starts, actions, result).await?;
         }
         // The newest instance of each is kept. This leaves less work for the garbage collection.
         self.remove_init_containers(pod, status, |instance, kept_before| {
@@ -130,6 +130,7 @@ impl CriRuntime {
     async fn reset_containers(
         &self,
         pod: &Pod,
+        starts: Option<&dyn StartRecord>,
         actions: &PodActions,
         result: &mut PodSyncResult,
     ) -> Result<(), Stop> {
@@ -147,6 +148,15 @@ impl CriRuntime {
                     };
                     let killed = self.kill_container(kill).await;
                     killed.map_err(|error| failure("KillContainerError", error))?;
+                }
+                if let Some(starts) = starts {
+                    let forgotten = starts.about_to_start_over(pod, &container.name).await;
+                    forgotten.map_err(|error| {
+                        failure(
+                            "RemoveContainerError",
+                            format!("cannot change the record of the starts: {error}"),
+                        )
+                    })?;
                 }
                 // The logs are kept: the restart count is computed from them.
                 let removed = self.remove_container(container.id.id(), true).await;

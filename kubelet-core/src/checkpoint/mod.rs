@@ -273,6 +273,24 @@ impl StartRecord for Checkpoints {
         };
         self.write(&uid, version).await
     }
+
+    async fn about_to_start_over(&self, pod: &Pod, container: &str) -> Result<()> {
+        let uid = pod.uid();
+        let version = {
+            let mut pods = self.pods.lock();
+            let Some(kept) = pods.get_mut(&uid) else {
+                return Ok(());
+            };
+            kept.lost.retain(|lost| lost.status.name != container);
+            if kept.record.starts.iter().all(|start| start.name != container) {
+                return Ok(());
+            }
+            let mut record = kept.record.clone();
+            record.starts.retain(|start| start.name != container);
+            kept.change(record)
+        };
+        self.write(&uid, version).await
+    }
 }
 
 #[cfg(test)]
@@ -470,6 +488,20 @@ mod tests {
             assert_eq!(after.with_unreported(&nothing), status);
             after.save(&"a".into(), recorded("Failed")).await;
         }
+        // It was removed to start over, and the agent stopped before it did.
+        let restarting = checkpoints(root.path());
+        restarting.load().await;
+        let pod = once("a");
+        let nothing = PodStatus::empty(pod.uid(), pod.key(), Instant::now());
+        restarting.take_up(&pod, &nothing);
+        restarting.about_to_start_over(&pod, "c").await.unwrap();
+        assert!(restarting.with_lost(&nothing).containers.is_empty());
+        let after = checkpoints(root.path());
+        after.load().await;
+        after.take_up(&pod, &nothing);
+        assert!(after.with_lost(&nothing).containers.is_empty());
+        after.about_to_start(&pod, &start("2")).await.unwrap();
+
         let after = checkpoints(root.path());
         after.load().await;
         after.ended(&"a".into());

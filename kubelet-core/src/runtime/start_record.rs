@@ -31,4 +31,16 @@ pub trait StartRecord: Send + Sync {
     ///
     /// May be dropped. The container must not be started then, and may count as started.
     async fn about_to_start(&self, pod: &Pod, start: &ContainerStart) -> Result<()>;
+
+    /// The container of this name is about to be removed because it is to start again, with all containers of its pod
+    /// (`RestartAllContainers`). After `Ok` its earlier starts do not count: it is not lost when the runtime no longer has it.
+    ///
+    /// # Errors
+    ///
+    /// The record cannot be changed: the container must not be removed now.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped. The container must not be removed then.
+    async fn about_to_start_over(&self, pod: &Pod, container: &str) -> Result<()>;
 }

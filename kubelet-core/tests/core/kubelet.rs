@@ -59,17 +59,6 @@ async fn what_nobody_lists_is_killed_but_not_before_all_sources_spoke() {
     api.send(vec![Arc::new(pod("kept"))]).unwrap();
     node.runtime.wait_for("killed unknown orphan in 1").await;
     node.wait_for_phase("kept", "Running").await;
-    let began = |uid: &str| {
-        node.statuses
-            .get(&uid.into())
-            .and_then(|status| Some(status.start_time.as_ref()?.0))
-    };
-    assert_eq!(
-        began("kept"),
-        Some(Timestamp::UNIX_EPOCH),
-        "a restart of the agent does not make it younger"
-    );
-    assert!(began("first") > Some(Timestamp::UNIX_EPOCH));
     assert!(
         !node.runtime.did("started kept"),
         "it ran already: it is taken over"

@@ -1,12 +1,16 @@
 //! The life of a pod, from its first sync to its end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::cgroups::CgroupDriver;
-use kubelet_core::runtime::{ContainerState, SyncAction};
+use kubelet_core::runtime::{ContainerStart, ContainerState, StartRecord, SyncAction};
 use kubelet_core::{PodExt, RootDir, Runtime, RuntimeReader};
 use kubelet_cri::{Code, v1};
 use kubelet_kuberuntime::NodeSettings;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::{Instant, advance};
 
@@ -314,6 +318,28 @@ async fn a_failed_post_start_hook_kills_its_container() {
     assert_eq!(rig.status(&pod).await.running_containers().count(), 0);
 }
 
+/// Records which containers start over.
+#[derive(Default)]
+struct StartsOver {
+    names: Mutex<Vec<String>>,
+    fails: AtomicBool,
+}
+
+#[async_trait]
+impl StartRecord for StartsOver {
+    async fn about_to_start(&self, _: &Pod, _: &ContainerStart) -> kubelet_core::Result<()> {
+        Ok(())
+    }
+
+    async fn about_to_start_over(&self, _: &Pod, container: &str) -> kubelet_core::Result<()> {
+        self.names.lock().push(container.to_owned());
+        match self.fails.load(Ordering::Relaxed) {
+            true => Err(kubelet_core::Error::Cancelled),
+            false => Ok(()),
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn all_start_over_where_a_rule_asks_for_it() {
     let rig = Rig::new().await;
@@ -339,17 +365,22 @@ async fn all_start_over_where_a_rule_asks_for_it() {
     rig.sync_ok(&pod).await;
     advance(SECOND).await;
     rig.fake.take_calls();
-    rig.sync_ok(&pod).await;
-    let calls = rig.fake.take_calls();
+    // What starts over is not lost: that is recorded before it is removed.
+    let starts = StartsOver::default();
+    starts.fails.store(true, Ordering::Relaxed);
+    let status = rig.status(&pod).await;
+    let result = rig.manager.sync_pod_recorded(&pod, &status, &starts).await;
+    assert!(!result.is_ok());
+    assert_eq!(rig.fake.take_calls(), ["StopContainer other 2", "stopped other"]);
+    starts.fails.store(false, Ordering::Relaxed);
+    let status = rig.status(&pod).await;
+    let result = rig.manager.sync_pod_recorded(&pod, &status, &starts).await;
+    assert!(result.is_ok(), "{:?}", result.summary());
     assert_eq!(
-        calls,
-        [
-            "StopContainer other 2",
-            "stopped other",
-            "RemoveContainer other",
-            "RemoveContainer job"
-        ]
+        rig.fake.take_calls(),
+        ["RemoveContainer other", "RemoveContainer job"]
     );
+    assert_eq!(*starts.names.lock(), ["other", "other", "job"]);
     rig.sync_ok(&pod).await;
     let status = rig.status(&pod).await;
     let counts: Vec<_> = status.containers.iter().map(|c| c.restart_count).collect();
