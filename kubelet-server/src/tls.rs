@@ -22,8 +22,9 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 use crate::authentication::ClientCa;
 
-/// How often the files of a certificate or bundle are read again (`FileRefreshDuration` of `dynamiccertificates`).
-const REFRESH: Duration = Duration::from_secs(60);
+/// How often the files of a certificate or bundle are read again. The kubelet reads them each minute (`FileRefreshDuration` of
+/// `dynamiccertificates`), and when the kernel reports a change.
+const REFRESH: Duration = Duration::from_secs(10);
 
 /// The certificate that the server presents. Clones share it, so that it can be replaced while the server runs. Without
 /// a certificate, handshakes fail: a serving certificate may still wait for its approval.
@@ -424,8 +425,8 @@ impl CertificateFiles {
         Ok((self, ca))
     }
 
-    /// Reads the files every minute until `shutdown`. Files that are not valid are logged, and what was loaded before is
-    /// kept. They are read again a minute later.
+    /// Reads the files every 10 s until `shutdown`. Files that are not valid are logged, and what was loaded before is
+    /// kept.
     ///
     /// # Cancel safety
     ///

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::decode::{API_VERSION, KIND};
 use super::fields::KubeletConfiguration;
 
 /// Stands in for what is secret.
@@ -10,14 +11,29 @@ const MASKED: &str = "<masked>";
 /// What the node's server answers to `/configz`, written as JSON: `{"kubeletconfig": {…}}`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Configz<'a> {
-    kubeletconfig: &'a KubeletConfiguration,
+    kubeletconfig: Typed<'a>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Typed<'a> {
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(flatten)]
+    configuration: &'a KubeletConfiguration,
 }
 
 impl KubeletConfiguration {
     /// The answer to `/configz`: the configuration in force, field by field as the kubelet shows it. The values of
     /// [`static_pod_url_header`](Self::static_pod_url_header) are in it.
     pub fn configz(&self) -> Configz<'_> {
-        Configz { kubeletconfig: self }
+        Configz {
+            kubeletconfig: Typed {
+                api_version: API_VERSION,
+                kind: KIND,
+                configuration: self,
+            },
+        }
     }
 
     /// The configuration for a log: without the values of

@@ -32,8 +32,8 @@ pub(super) const RULES: Rules = Rules {
     fold_case: false,
 };
 
-const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
-const KIND: &str = "KubeletConfiguration";
+pub(super) const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+pub(super) const KIND: &str = "KubeletConfiguration";
 
 /// How to treat unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
