@@ -118,7 +118,8 @@ impl Instance {
 
     pub(crate) fn container(&self) -> Container {
         let state = self.state.borrow().clone();
-        let (ContainerState::Running { started_at } | ContainerState::Exited(Exit { started_at, .. })) = state;
+        let (ContainerState::Running { started_at } | ContainerState::Exited(Exit { started_at, .. })) =
+            state;
         let mut container = Container::running(self.key.clone(), started_at);
         container.state = state;
         container

@@ -66,6 +66,9 @@ impl Compiler {
         let engine = Engine::new(&config)?;
         let mut modules = Linker::new(&engine);
         wasmtime_wasi::p1::add_to_linker_async(&mut modules, |state: &mut State| &mut state.wasi)?;
+        // Wasmtime's own takes exit codes below 126 only. A container may end with any.
+        modules.allow_shadowing(true);
+        modules.func_wrap("wasi_snapshot_preview1", "proc_exit", exit)?;
         let mut components = ComponentLinker::new(&engine);
         wasmtime_wasi::p2::add_to_linker_async(&mut components)?;
         let _epochs = Epochs::start(engine.clone())?;
@@ -97,6 +100,10 @@ impl Compiler {
             },
         }
     }
+}
+
+fn exit(code: i32) -> Result<()> {
+    Err(I32Exit(code & 0xff).into())
 }
 
 async fn run(program: Program, store: &mut Store<State>) -> Result<i32> {

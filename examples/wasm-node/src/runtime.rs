@@ -1,6 +1,8 @@
 //! The five verbs, and what else the runtime can do: images, logs, stats, events.
 
 use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +68,8 @@ impl WasmRuntimeBuilder {
         let root = std::path::absolute(self.root)?;
         let containers_dir = root.join("containers");
         files::remove(&containers_dir)?;
-        std::fs::create_dir_all(&containers_dir)?;
+        // Only for this user: the folders of containers have what their pods mount.
+        DirBuilder::new().recursive(true).mode(0o700).create(&containers_dir)?;
         let images = ImageStore::open(root.join("images"), self.modules, self.insecure_registries)?;
         let compiler = Compiler::new(&root.join("images/compiled")).map_err(std::io::Error::other)?;
         let threads = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("wasm").build()?;

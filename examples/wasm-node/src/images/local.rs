@@ -18,7 +18,8 @@ pub(crate) fn read(image: &str, modules: Option<&Path>, path: &str) -> Result<Ve
     let modules = modules.ok_or_else(|| RuntimeError::gone(image, "this node has no folder of modules"))?;
     let path = modules.join(path);
     if path.join(layout::MARKER).is_file() {
-        let name = ImageName::parse(image).map_err(|error| RuntimeError::permanent(image, error.to_string()))?;
+        let name =
+            ImageName::parse(image).map_err(|error| RuntimeError::permanent(image, error.to_string()))?;
         return layout::read(&path, name.tag()).map_err(|error| RuntimeError::gone(image, error.to_string()));
     }
     std::fs::read(&path)

@@ -33,7 +33,11 @@ struct Image {
 }
 
 impl ImageStore {
-    pub(crate) fn open(dir: PathBuf, modules: Option<PathBuf>, insecure: Vec<String>) -> std::io::Result<Self> {
+    pub(crate) fn open(
+        dir: PathBuf,
+        modules: Option<PathBuf>,
+        insecure: Vec<String>,
+    ) -> std::io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
         let images = record::all(&dir)?.into_iter().map(|record| (record.id.clone(), Image::new(record)));
         let images = Mutex::new(images.collect());
@@ -50,7 +54,8 @@ impl ImageStore {
                 let wasm = std::fs::read(path).map_err(|error| error.to_string())?;
                 compiler.compile(&wasm).map_err(|error| format!("{error:#}"))
             });
-            let compiled = compiled.await.map_err(|error| RuntimeError::transient(image, error.to_string()))?;
+            let compiled =
+                compiled.await.map_err(|error| RuntimeError::transient(image, error.to_string()))?;
             compiled.map_err(|error| RuntimeError::permanent(image, error))
         };
         program.get_or_try_init(compile).await.cloned()
@@ -67,13 +72,17 @@ impl ImageStore {
     }
 
     async fn pull(&self, image: &str, login: Option<&RegistryLogin>) -> Result<ImageInfo> {
-        let name = with_default_tag(image).map_err(|error| RuntimeError::permanent(image, error.to_string()))?;
+        let name =
+            with_default_tag(image).map_err(|error| RuntimeError::permanent(image, error.to_string()))?;
         let wasm = match local::path(&name) {
-            Some(_) if login.is_some() => return Err(RuntimeError::permanent(image, "a file needs no credentials")),
+            Some(_) if login.is_some() => {
+                return Err(RuntimeError::permanent(image, "a file needs no credentials"));
+            }
             Some(path) => local::read(image, self.modules.as_deref(), path)?,
             None => self.registry.pull(&name, login).await?,
         };
-        let wasm = wat::parse_bytes(&wasm).map_err(|error| RuntimeError::permanent(image, error.to_string()))?;
+        let wasm =
+            wat::parse_bytes(&wasm).map_err(|error| RuntimeError::permanent(image, error.to_string()))?;
         if !wasm.starts_with(b"\0asm") {
             return Err(RuntimeError::permanent(image, "is not WebAssembly"));
         }
@@ -95,7 +104,8 @@ impl ImageStore {
             image.record.lose(&name, &self.dir)?;
         }
         let info = record.info();
-        images.entry(record.id.clone()).or_insert_with(|| Image::new(record.clone())).record = record;
+        let program = images.remove(&record.id).map(|image| image.program).unwrap_or_default();
+        images.insert(record.id.clone(), Image { record, program });
         Ok(info)
     }
 }

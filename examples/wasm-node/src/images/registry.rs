@@ -47,9 +47,7 @@ impl Registry {
 fn auth(login: Option<&RegistryLogin>) -> RegistryAuth {
     match login {
         None => RegistryAuth::Anonymous,
-        Some(login) if !login.registry_token.is_empty() => {
-            RegistryAuth::Bearer(login.registry_token.clone())
-        }
+        Some(login) if !login.registry_token.is_empty() => RegistryAuth::Bearer(login.registry_token.clone()),
         Some(login) => RegistryAuth::Basic(login.username.clone(), login.password.clone()),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use kubelet_cri::verbs::{ContainerRuntime as _, Images as _};
+use kubelet_cri::verbs::ContainerRuntime as _;
 use kubelet_testing::conformance::{Fixture, Opened, Program, Subject, Workload};
 use wasm_node::WasmRuntime;
 

@@ -93,7 +93,8 @@ async fn output_goes_to_the_new_file_after_a_rotation() {
     let stage = Stage::new().await;
     let spec = stage.spec(&["counts"]);
     stage.wasm.start(&spec).await.unwrap();
-    let lines = async |at_least| until("lines", async || Some(stage.log()).filter(|log| log.len() >= at_least)).await;
+    let lines =
+        async |at_least| until("lines", async || Some(stage.log()).filter(|log| log.len() >= at_least)).await;
     lines(2).await;
     std::fs::rename(stage.dir.path().join("log"), stage.dir.path().join("log.1")).unwrap();
     stage.wasm.reopen(&spec.key).await.unwrap();

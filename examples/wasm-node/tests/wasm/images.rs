@@ -60,7 +60,8 @@ async fn images_are_listed_found_again_and_removed() {
     images.remove(&image.id).await.unwrap();
     assert_eq!(images.status(KIT).await.unwrap(), None);
     images.remove(&image.id).await.unwrap();
-    let left = std::fs::read_dir(root.join("images")).unwrap().filter(|it| it.as_ref().unwrap().path().is_file());
+    let left =
+        std::fs::read_dir(root.join("images")).unwrap().filter(|it| it.as_ref().unwrap().path().is_file());
     assert_eq!(left.count(), 0);
 }
 

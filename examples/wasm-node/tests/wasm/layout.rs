@@ -23,11 +23,7 @@ pub(crate) fn make(dir: &Path, tag: &str, wasm: &[u8]) {
 /// The manifest of an image of this module, whose configuration is `{}`.
 pub(crate) fn manifest(wasm: &[u8]) -> String {
     let descriptor = |media_type: &str, blob: &[u8]| {
-        format!(
-            r#"{{"mediaType":"{media_type}","digest":"sha256:{}","size":{}}}"#,
-            hex(blob),
-            blob.len()
-        )
+        format!(r#"{{"mediaType":"{media_type}","digest":"sha256:{}","size":{}}}"#, hex(blob), blob.len())
     };
     let config = descriptor("application/vnd.wasm.config.v0+json", b"{}");
     let layer = descriptor("application/wasm", wasm);

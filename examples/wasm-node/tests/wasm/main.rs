@@ -11,10 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_cri::verbs::{
-    Container, ContainerKey, ContainerRuntime as _, ContainerSpec, Events as _, Exit, Images as _,
-};
 use futures::StreamExt as _;
+use kubelet_cri::verbs::{Container, ContainerKey, ContainerRuntime as _, ContainerSpec, Exit};
 use tempfile::TempDir;
 use wasm_node::WasmRuntime;
 

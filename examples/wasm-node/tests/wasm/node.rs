@@ -22,7 +22,8 @@ async fn status(container: Value, wanted: impl Fn(&ContainerStatus) -> bool) -> 
     let pod = Arc::new(pod);
     let source = StreamSource::new("mine", stream::iter([vec![pod.clone()]]).chain(stream::pending()));
     let settings = Settings::new(stage.dir.path().join("agent"));
-    let agent = NodeAgent::builder(settings).containers(stage.wasm.clone()).source(source).build().await.unwrap();
+    let agent =
+        NodeAgent::builder(settings).containers(stage.wasm.clone()).source(source).build().await.unwrap();
     let (handle, shutdown) = (agent.handle(), CancellationToken::new());
     let running = tokio::spawn(agent.run(shutdown.clone()));
     let look = |handle: &AgentHandle| {
@@ -51,16 +52,24 @@ async fn an_image_that_is_not_there_is_an_error_of_the_pull() {
 async fn the_status_has_the_end_and_its_message() {
     for (container, code, reason, message) in [
         (json!({"args": ["message"]}), 4, "Error", "it had enough"),
-        (json!({"args": ["grows"], "resources": {"limits": {"memory": "8Mi"}}}), 137, "OOMKilled", "its limit is 8388608"),
+        (
+            json!({"args": ["grows"], "resources": {"limits": {"memory": "8Mi"}}}),
+            137,
+            "OOMKilled",
+            "its limit is 8388608",
+        ),
     ] {
         let mut container = container;
         container["name"] = json!("main");
         container["image"] = json!("file/kit.wat");
-        let ended = |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.terminated.is_some());
+        // An API server sets it.
+        container["terminationMessagePath"] = json!("/dev/termination-log");
+        let ended =
+            |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.terminated.is_some());
         let status = status(container, ended).await;
         let ended = status.state.unwrap().terminated.unwrap();
-        assert_eq!((ended.exit_code, ended.reason.as_deref()), (code, Some(reason)));
         let said = ended.message.unwrap_or_default();
+        assert_eq!((ended.exit_code, ended.reason.as_deref()), (code, Some(reason)), "{said}");
         assert!(said.contains(message), "{said}");
     }
 }

@@ -32,19 +32,26 @@ async fn answer(mut client: TcpStream, wasm: Vec<u8>) {
     let path = request.split(' ').nth(1).unwrap();
     let manifest = manifest(&wasm).into_bytes();
     let is_known = request.lines().any(|line| {
-        line.split_once(": ").is_some_and(|(name, value)| name.eq_ignore_ascii_case("authorization") && value == LOGIN)
+        line.split_once(": ")
+            .is_some_and(|(name, value)| name.eq_ignore_ascii_case("authorization") && value == LOGIN)
     });
-    let blob = |digest: &str| [b"{}".to_vec(), wasm.clone()].into_iter().find(|blob| format!("sha256:{}", hex(blob)) == digest);
+    let blob = |digest: &str| {
+        [b"{}".to_vec(), wasm.clone()].into_iter().find(|blob| format!("sha256:{}", hex(blob)) == digest)
+    };
     let found = match path.strip_prefix("/v2/test/app/") {
         _ if !is_known => None,
         Some("manifests/v1") => Some(("application/vnd.oci.image.manifest.v1+json", manifest)),
-        Some(path) => path.strip_prefix("blobs/").and_then(blob).map(|blob| ("application/octet-stream", blob)),
+        Some(path) => {
+            path.strip_prefix("blobs/").and_then(blob).map(|blob| ("application/octet-stream", blob))
+        }
         None => Some(("application/json", Vec::new())),
     };
     let (status, media_type, body) = match found {
         Some((media_type, body)) => ("200 OK\r\nx: y", media_type, body),
         None if is_known => ("404 Not Found", "application/json", Vec::new()),
-        None => ("401 Unauthorized\r\nwww-authenticate: Basic realm=\"test\"", "application/json", Vec::new()),
+        None => {
+            ("401 Unauthorized\r\nwww-authenticate: Basic realm=\"test\"", "application/json", Vec::new())
+        }
     };
     let digest = hex(&body);
     let head = format!(
