@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
+
+use std::net::Ipv4Addr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,12 +11,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::stream::{BoxStream, StreamExt as _, unfold};
-use kubelet_core::Clock;
+use kubelet_core::{Clock, PodUid};
 use kubelet_cri::verbs::{
-    Container, ContainerKey, ContainerRuntime, ContainerSpec, Events, Images, Logs, Result, RuntimeError,
-    Stats, Usage,
+    ByteStream, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events, Images, Logs, PortForward,
+    Result, RuntimeError, Stats, Usage,
 };
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
 use tokio::sync::broadcast::{Sender, error::RecvError};
 use tokio_util::task::TaskTracker;
 
@@ -182,6 +185,10 @@ impl ContainerRuntime for WasmRuntime {
         Some(&self.images)
     }
 
+    fn port_forward(&self) -> Option<&dyn PortForward> {
+        Some(self)
+    }
+
     fn logs(&self) -> Option<&dyn Logs> {
         Some(self)
     }
@@ -192,6 +199,17 @@ impl ContainerRuntime for WasmRuntime {
 
     fn events(&self) -> Option<&dyn Events> {
         Some(self)
+    }
+}
+
+#[async_trait::async_trait]
+impl PortForward for WasmRuntime {
+    /// All pods have the network of the host.
+    async fn connect(&self, _pod: &PodUid, port: u16) -> Result<Box<dyn ByteStream>> {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(RuntimeError::transient(format!("port {port}"), error.to_string())),
+        }
     }
 }
 
