@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::stream;
+use futures::stream::{self, BoxStream, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_agent::{NodeAgent, Settings};
 use kubelet_core::{PodExt as _, StreamSource};
@@ -23,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 use wasm_node::WasmRuntime;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// The pods that there are to be.
+type Source = StreamSource<BoxStream<'static, Vec<Arc<Pod>>>>;
 
 const PODS: usize = 30;
 
@@ -41,7 +44,8 @@ async fn main() -> Result<()> {
         let container = json!({"name": "main", "image": "file/hello.wat", "imagePullPolicy": "IfNotPresent",
             "volumeMounts": [{"name": "greeting", "mountPath": path}]});
         let volumes = json!([{"name": "greeting", "hostPath": {"path": greeting}}]);
-        measure(async |source| Ok(agent.source(source).build().await?), container, volumes, None).await?;
+        measure(async |source: Source| Ok(agent.source(source).build().await?), container, volumes, None)
+            .await?;
         wasm.shutdown().await;
         return Ok(());
     }
@@ -52,20 +56,20 @@ async fn main() -> Result<()> {
     let container = json!({"name": "main", "image": Containerd::BUSYBOX, "imagePullPolicy": "IfNotPresent",
         "command": ["sh", "-c", script]});
     let agent = NodeAgent::builder(settings).cri();
-    let build = async |source| Ok(agent.source(source).build().await?);
+    let build = async |source: Source| Ok(agent.source(source).build().await?);
     measure(build, container, json!([]), Some(containerd.folder())).await
 }
 
 /// Creates pods one after the other, and prints the figures.
 async fn measure(
-    build: impl AsyncFnOnce(StreamSource) -> Result<NodeAgent>,
+    build: impl AsyncFnOnce(Source) -> Result<NodeAgent>,
     container: Value,
     volumes: Value,
     containerd: Option<&Path>,
 ) -> Result<()> {
     let (create, created) = mpsc::channel::<Vec<Arc<Pod>>>(1);
     let created = stream::unfold(created, |mut created| async { Some((created.recv().await?, created)) });
-    let agent = build(StreamSource::new("mine", created)).await?;
+    let agent = build(StreamSource::new("mine", created.boxed())).await?;
     let (handle, shutdown) = (agent.handle(), CancellationToken::new());
     let running = tokio::spawn(agent.run(shutdown.clone()));
     create.send(Vec::new()).await?;

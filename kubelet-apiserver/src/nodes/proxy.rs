@@ -8,7 +8,7 @@ use http::header::{
     TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty, Full, Limited};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::upgrade::OnUpgrade;
 
 use super::connection::Connection;
@@ -138,15 +138,26 @@ async fn upgrade(
 /// A node refuses with the text of an error. `kubectl` also reads it as YAML, and `rpc error: …` is an object there, in which it
 /// finds no message and prints none. So this text is sent as a `Status`.
 async fn refusal(response: Response<ApiBody>) -> Result<Response<ApiBody>, StatusError> {
-    let (head, body) = response.into_parts();
-    let text = Limited::new(body, MAX_REFUSAL).collect().await;
-    let text = text.map_err(|error| plain_error(error.to_string()))?.to_bytes();
+    let (mut head, mut body) = response.into_parts();
+    let mut text = Vec::new();
+    while text.len() < MAX_REFUSAL
+        && let Some(frame) = body.frame().await
+    {
+        let frame = frame.map_err(|error| plain_error(error.to_string()))?;
+        text.extend(frame.into_data().unwrap_or_default());
+    }
+    text.truncate(MAX_REFUSAL);
+    head.headers.remove(CONTENT_LENGTH);
     if text.starts_with(b"rpc error: ") {
         let message = String::from_utf8_lossy(&text);
         return Err(StatusError::new(head.status.as_u16(), "InternalError", message));
     }
-    let body = Full::new(text).map_err(|never| match never {}).boxed_unsync();
-    Ok(Response::from_parts(head, body))
+    Ok(Response::from_parts(
+        head,
+        Full::new(text.into())
+            .map_err(|never| match never {})
+            .boxed_unsync(),
+    ))
 }
 
 /// The request as the node gets it, without the client's credentials.

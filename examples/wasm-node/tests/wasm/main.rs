@@ -2,6 +2,7 @@
 
 mod conformance;
 mod containers;
+mod guide;
 mod images;
 mod layout;
 mod node;
