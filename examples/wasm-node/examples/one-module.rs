@@ -43,8 +43,8 @@ impl ContainerRuntime for Wasm {
             return Ok(container.lock().clone());
         }
         let failed = |error: String| RuntimeError::permanent(&spec.key, error);
-        let wasm =
-            wat::parse_file(self.modules.join(&spec.image)).map_err(|error| failed(error.to_string()))?;
+        let file = self.modules.join(&spec.image);
+        let wasm = wat::parse_file(file).map_err(|error| failed(error.to_string()))?;
         let module = Module::new(&self.engine, wasm).map_err(|error| failed(format!("{error:#}")))?;
         let mut wasi = WasiCtxBuilder::new();
         wasi.arg(&spec.image).args(&spec.args);
@@ -59,9 +59,7 @@ impl ContainerRuntime for Wasm {
         let (started, store) = (container.lock().clone(), Store::new(&self.engine, wasi.build_p1()));
         let ends = container.clone();
         let task = tokio::spawn(async move {
-            let ended = run(module, store).await;
-            let code =
-                ended.map_or_else(|error| error.downcast_ref::<I32Exit>().map_or(134, |exit| exit.0), |()| 0);
+            let code = exit_code(run(module, store).await);
             ends.lock().exited(code, Clock::system().now());
         });
         containers.insert(spec.key.clone(), (container, task.abort_handle()));
@@ -85,6 +83,13 @@ async fn run(module: Module, mut store: Store<WasiP1Ctx>) -> wasmtime::Result<()
     add_to_linker_async(&mut linker, |wasi| wasi)?;
     let instance = linker.instantiate_async(&mut store, &module).await?;
     instance.get_typed_func::<(), ()>(&mut store, "_start")?.call_async(&mut store, ()).await
+}
+
+fn exit_code(ended: wasmtime::Result<()>) -> i32 {
+    match ended {
+        Ok(()) => 0,
+        Err(error) => error.downcast_ref::<I32Exit>().map_or(134, |exit| exit.0),
+    }
 }
 
 #[derive(Clone)]
