@@ -17,16 +17,20 @@ use kubelet_cri::verbs::{
 };
 use parking_lot::Mutex;
 use tokio::io::AsyncWrite;
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use wasmtime::{Engine, Linker, Module, Store};
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p1::{WasiP1Ctx, add_to_linker_async};
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
 
+/// A container, and the task that it is.
+type Running = (Arc<Mutex<Container>>, AbortHandle);
+
 struct Wasm {
     engine: Engine,
     modules: PathBuf,
-    containers: Mutex<BTreeMap<ContainerKey, (Arc<Mutex<Container>>, tokio::task::AbortHandle)>>,
+    containers: Mutex<BTreeMap<ContainerKey, Running>>,
 }
 
 #[async_trait::async_trait]

@@ -7,15 +7,14 @@
 //!
 //! With `--kubeconfig` and the other flags of a kubelet, it is a node of a cluster.
 
-use std::io::Write as _;
+mod node;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kubelet_agent::program::{Command, Program, signalled};
-use kubelet_agent::{NodeAgent, Settings};
+use kubelet_agent::Settings;
 use pico_args::Arguments;
-use tokio_util::sync::CancellationToken;
 use wasm_node::WasmRuntime;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -23,43 +22,21 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut arguments = Arguments::from_env();
-    match arguments.opt_value_from_str("--api")? {
-        Some(address) => without_cluster(arguments, address).await,
-        None => of_cluster(arguments).await,
-    }
-}
-
-/// A node with an API server in its own process. It ends with Ctrl-C, and its modules with it.
-async fn without_cluster(mut arguments: Arguments, address: SocketAddr) -> Result<()> {
+    let address: Option<SocketAddr> = arguments.opt_value_from_str("--api")?;
+    let flags = Flags::parse(&mut arguments)?;
+    let Some(address) = address else {
+        return node::of_cluster(arguments.finish(), |settings| flags.open(settings)).await;
+    };
     let root: Option<PathBuf> = arguments.opt_value_from_str("--root-dir")?;
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state/wasm-node"));
-    let settings = Settings::new(std::path::absolute(root.or_else(home).ok_or("--root-dir is missing")?)?);
-    let wasm = Flags::parse(&mut arguments)?.open(&settings)?;
     if let [unknown, ..] = &arguments.finish()[..] {
         return Err(format!("unknown argument {unknown:?}").into());
     }
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state/wasm-node"));
+    let root = root.or_else(home).ok_or("--root-dir is missing")?;
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
-    let agent = NodeAgent::builder(settings).containers(wasm.clone()).serve_kubectl(address).build().await?;
-    let (handle, shutdown) = (agent.handle(), CancellationToken::new());
-    let api = handle.api_server().ok_or("no API server")?;
-    writeln!(std::io::stdout(), "export KUBECONFIG={}", api.kubeconfig().display())?;
-    let running = tokio::spawn(agent.run(shutdown.clone()));
-    signalled()?.await;
-    shutdown.cancel();
-    running.await??;
-    wasm.shutdown().await;
-    Ok(())
-}
-
-/// A kubelet: with its flags, its configuration and its kubeconfig.
-async fn of_cluster(mut arguments: Arguments) -> Result<()> {
-    let flags = Flags::parse(&mut arguments)?;
-    let Command::Run(program) = Program::parse("wasm-node", arguments.finish())? else { return Ok(()) };
-    let (verbosity, metrics) = (program.start_log()?, program.start_metrics()?);
-    let settings = program.settings()?;
+    let settings = Settings::new(std::path::absolute(root)?);
     let wasm = flags.open(&settings)?;
-    let agent = NodeAgent::builder(settings).containers(wasm.clone()).verbosity(verbosity).metrics(metrics);
-    program.run(agent.build(), signalled()?).await?;
+    node::without_cluster(settings, wasm.clone(), address).await?;
     wasm.shutdown().await;
     Ok(())
 }

@@ -16,13 +16,19 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 /// How much a module may write at once.
 const PERMIT: usize = 64 * 1024;
 
-/// The log of a container, if it has one. Both streams write to it.
+/// The log of a container. Both streams write to it.
 #[derive(Clone)]
-pub(crate) struct Log(Arc<Mutex<Option<ContainerLog>>>);
+pub(crate) struct Log(Arc<Mutex<File>>);
+
+struct File {
+    /// `None`: the output is discarded.
+    log: Option<ContainerLog>,
+    failed: bool,
+}
 
 impl Log {
     pub(crate) fn new(log: Option<ContainerLog>) -> Self {
-        Self(Arc::new(Mutex::new(log)))
+        Self(Arc::new(Mutex::new(File { log, failed: false })))
     }
 
     pub(crate) fn stream(&self, stream: LogStream) -> Output {
@@ -31,19 +37,22 @@ impl Log {
 
     /// After a rotation.
     pub(crate) fn reopen(&self) -> io::Result<()> {
-        self.0.lock().as_mut().map_or(Ok(()), ContainerLog::reopen)
+        self.0.lock().log.as_mut().map_or(Ok(()), ContainerLog::reopen)
     }
 
     /// When the module has ended.
     pub(crate) fn end(&self) {
-        report(self.0.lock().as_mut().map_or(Ok(()), ContainerLog::end));
+        self.put(ContainerLog::end);
     }
-}
 
-/// A disk that is full must not end the module.
-fn report(written: io::Result<()>) {
-    if let Err(error) = written {
-        tracing::warn!(%error, "cannot write a container log, output is lost");
+    /// A disk that is full must not end the module. It is reported once, until it works again.
+    fn put(&self, put: impl FnOnce(&mut ContainerLog) -> io::Result<()>) {
+        let file = &mut *self.0.lock();
+        let written = file.log.as_mut().map_or(Ok(()), put);
+        if let (Err(error), false) = (&written, file.failed) {
+            tracing::warn!(%error, "cannot write a container log, output is lost");
+        }
+        file.failed = written.is_err();
     }
 }
 
@@ -55,7 +64,7 @@ pub(crate) struct Output {
 
 impl Output {
     fn put(&self, bytes: &[u8]) {
-        report(self.log.0.lock().as_mut().map_or(Ok(()), |log| log.write(self.stream, bytes)));
+        self.log.put(|log| log.write(self.stream, bytes));
     }
 
     fn again(&self) -> Self {

@@ -16,10 +16,12 @@ pub(crate) fn path(image: &str) -> Option<&str> {
 /// The module. The folder of the modules is small, so this blocks.
 pub(crate) fn read(image: &str, modules: Option<&Path>, path: &str) -> Result<Vec<u8>> {
     let modules = modules.ok_or_else(|| RuntimeError::gone(image, "this node has no folder of modules"))?;
+    let name = ImageName::parse(image).map_err(|error| RuntimeError::permanent(image, error.to_string()))?;
+    if name.digest().is_some() {
+        return Err(RuntimeError::permanent(image, "a file has a tag, and no digest"));
+    }
     let path = modules.join(path);
     if path.join(layout::MARKER).is_file() {
-        let name =
-            ImageName::parse(image).map_err(|error| RuntimeError::permanent(image, error.to_string()))?;
         return layout::read(&path, name.tag()).map_err(|error| RuntimeError::gone(image, error.to_string()));
     }
     std::fs::read(&path)

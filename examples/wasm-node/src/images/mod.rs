@@ -75,9 +75,6 @@ impl ImageStore {
         let name =
             with_default_tag(image).map_err(|error| RuntimeError::permanent(image, error.to_string()))?;
         let wasm = match local::path(&name) {
-            Some(_) if login.is_some() => {
-                return Err(RuntimeError::permanent(image, "a file needs no credentials"));
-            }
             Some(path) => local::read(image, self.modules.as_deref(), path)?,
             None => self.registry.pull(&name, login).await?,
         };

@@ -30,6 +30,9 @@ impl Registry {
     pub(crate) async fn pull(&self, image: &str, login: Option<&RegistryLogin>) -> Result<Vec<u8>> {
         let reference: Reference =
             image.parse().map_err(|error| RuntimeError::permanent(image, format!("{error}")))?;
+        if login.is_some_and(|login| !login.identity_token.is_empty()) {
+            return Err(RuntimeError::unsupported(image, "identity tokens are not supported"));
+        }
         // A client remembers what it may pull. So each pull has one of its own: no pod uses the credentials of another.
         let client = Client::new(ClientConfig {
             protocol: ClientProtocol::HttpsExcept(self.insecure.clone()),

@@ -69,10 +69,13 @@ async fn images_are_listed_found_again_and_removed() {
 async fn what_is_not_webassembly_is_no_image() {
     let stage = Stage::new().await;
     let images: &dyn Images = stage.wasm.images().unwrap();
+    // The credentials of a registry do not matter.
+    images.pull_with_login(KIT, &RegistryLogin::basic("joe", "secret")).await.unwrap();
     for (image, why) in [
         ("file/main.rs", "expected `(`"),
         ("file/missing.wat", "cannot read"),
         ("file/conformance", "cannot read"),
+        (&*format!("file/kit.wat@sha256:{}", layout::hex(&kit())), "no digest"),
     ] {
         let error = images.pull(image).await.unwrap_err();
         assert!(error.message.contains(why), "{image}: {error}");

@@ -1,5 +1,7 @@
 //! The tests of the runtime: alone, under the kubelet, and with the conformance kit.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
 mod conformance;
 mod containers;
 mod guide;
