@@ -9,6 +9,7 @@
 //! | [`your_own_runtime`] | the same agent with a runtime that you write |
 //! | [`join_a_cluster`] | a node of a cluster, with `kubectl logs` and `exec` |
 //! | [`test_in_virtual_time`] | a test in which hours pass in a moment |
+//! | [`webassembly`] | a node whose pods are WebAssembly modules |
 
 #[doc = include_str!("../guide/1-watch-a-runtime.md")]
 pub mod watch_a_runtime {}
@@ -33,3 +34,6 @@ pub mod join_a_cluster {}
 
 #[doc = include_str!("../guide/6-test-in-virtual-time.md")]
 pub mod test_in_virtual_time {}
+
+#[doc = include_str!("../guide/7-webassembly.md")]
+pub mod webassembly {}

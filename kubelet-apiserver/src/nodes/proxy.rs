@@ -8,7 +8,7 @@ use http::header::{
     TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::upgrade::OnUpgrade;
 
 use super::connection::Connection;
@@ -25,6 +25,9 @@ const ALSO_OF_ONE_CONNECTION: [&str; 4] = [
     "proxy-authenticate",
     "proxy-authorization",
 ];
+
+/// The longest text of a refusal.
+const MAX_REFUSAL: usize = 64 * 1024;
 
 /// `nodes/proxy` and `pods/proxy`.
 pub(super) async fn as_it_is(request: NodeRequest<'_>) -> Result<Response<ApiBody>, StatusError> {
@@ -120,7 +123,7 @@ async fn upgrade(
         if status.as_u16() >= 400 {
             let mut response = answered.into_response();
             remove_hops(response.headers_mut());
-            return Ok(response);
+            return refusal(response).await;
         }
         let code = status.as_u16();
         return Err(plain_error(format!(
@@ -130,6 +133,31 @@ async fn upgrade(
     let node: OnUpgrade = hyper::upgrade::on(&mut answered.response);
     streams.spawn(tunnel::run(client, node, answered.driver));
     Ok(answered.response.map(|_| empty()))
+}
+
+/// A node refuses with the text of an error. `kubectl` also reads it as YAML, and `rpc error: …` is an object there, in which it
+/// finds no message and prints none. So this text is sent as a `Status`.
+async fn refusal(response: Response<ApiBody>) -> Result<Response<ApiBody>, StatusError> {
+    let (mut head, mut body) = response.into_parts();
+    let mut text = Vec::new();
+    while text.len() < MAX_REFUSAL
+        && let Some(frame) = body.frame().await
+    {
+        let frame = frame.map_err(|error| plain_error(error.to_string()))?;
+        text.extend(frame.into_data().unwrap_or_default());
+    }
+    text.truncate(MAX_REFUSAL);
+    head.headers.remove(CONTENT_LENGTH);
+    if text.starts_with(b"rpc error: ") {
+        let message = String::from_utf8_lossy(&text);
+        return Err(StatusError::new(head.status.as_u16(), "InternalError", message));
+    }
+    Ok(Response::from_parts(
+        head,
+        Full::new(text.into())
+            .map_err(|never| match never {})
+            .boxed_unsync(),
+    ))
 }
 
 /// The request as the node gets it, without the client's credentials.

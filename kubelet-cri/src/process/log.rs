@@ -1,4 +1,4 @@
-//! Container logs in CRI's format: `<RFC 3339 time> <stdout|stderr> <F|P> <line>`.
+//! Moves the output of containers from their pipes to their logs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::attach::{Clients, Piece};
+use crate::verbs::container_log::LineSplitter;
+pub(super) use crate::verbs::container_log::open;
 
-/// Longer lines are split. containerd's `max_container_log_line_size`.
-const MAX_LINE: usize = 16 * 1024;
 /// The most bytes that one read returns.
 const READ_BUFFER: usize = 16 * 1024;
 
@@ -160,128 +160,6 @@ impl Stream {
                 self.buffer = Vec::new();
             }
             Ok(n) => self.lines.feed(&self.buffer[..n], &time, out),
-        }
-    }
-}
-
-/// Opens a log file to append to it; creates it and its folder if needed.
-pub(super) fn open(path: &Path) -> io::Result<std::fs::File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
-    std::fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o640)
-        .open(path)
-}
-
-/// Splits a stream of bytes into CRI's lines, as containerd does. The line end is removed, with a carriage return
-/// before it. A line longer than [`MAX_LINE`] is split into parts tagged `P`, the last part tagged `F`. A last line
-/// without an end is tagged `P`.
-struct LineSplitter {
-    name: &'static str,
-    /// The bytes since the last line end.
-    rest: Vec<u8>,
-}
-
-impl LineSplitter {
-    fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            rest: Vec::new(),
-        }
-    }
-
-    fn feed(&mut self, bytes: &[u8], time: &str, out: &mut Vec<u8>) {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let (text, ended) = match piece.strip_suffix(b"\n") {
-                Some(text) => (text, true),
-                None => (piece, false),
-            };
-            self.rest.extend_from_slice(text);
-            let carriage_return = self.rest.last() == Some(&b'\r');
-            if ended && carriage_return {
-                self.rest.pop();
-            }
-            // Whether a carriage return is part of the line end depends on the next byte.
-            let undecided = usize::from(!ended && carriage_return);
-            let mut rest = &self.rest[..];
-            while rest.len() > MAX_LINE + undecided {
-                let (part, more) = rest.split_at(MAX_LINE);
-                line(self.name, "P", part, time, out);
-                rest = more;
-            }
-            if ended {
-                line(self.name, "F", rest, time, out);
-                self.rest.clear();
-            } else {
-                self.rest.drain(..self.rest.len() - rest.len());
-            }
-        }
-    }
-
-    fn end(&mut self, time: &str, out: &mut Vec<u8>) {
-        if !self.rest.is_empty() {
-            line(self.name, "P", &self.rest, time, out);
-            self.rest.clear();
-        }
-    }
-}
-
-fn line(name: &str, tag: &str, text: &[u8], time: &str, out: &mut Vec<u8>) {
-    for part in [time, " ", name, " ", tag, " "] {
-        out.extend_from_slice(part.as_bytes());
-    }
-    out.extend_from_slice(text);
-    out.push(b'\n');
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn split(chunks: &[&[u8]]) -> String {
-        let (mut lines, mut out) = (LineSplitter::new("stdout"), Vec::new());
-        for chunk in chunks {
-            lines.feed(chunk, "T", &mut out);
-        }
-        lines.end("T", &mut out);
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn lines_are_cut_as_containerd_does() {
-        let full = "x".repeat(MAX_LINE);
-        for (chunks, expected) in [
-            (vec![""], String::new()),
-            (vec!["a\nb\n"], "T stdout F a\nT stdout F b\n".into()),
-            (vec!["\n\n"], "T stdout F \nT stdout F \n".into()),
-            (vec!["a", "b", "\nc"], "T stdout F ab\nT stdout P c\n".into()),
-            (
-                vec!["a\r\nb\r", "\nc\rd\n"],
-                "T stdout F a\nT stdout F b\nT stdout F c\rd\n".into(),
-            ),
-            (vec![&*full, "\n"], format!("T stdout F {full}\n")),
-            (vec![&*full, "\r", "\n"], format!("T stdout F {full}\n")),
-            (
-                vec![&*full, "\r", "y\n"],
-                format!("T stdout P {full}\nT stdout F \ry\n"),
-            ),
-            (vec![&*full, "y\n"], format!("T stdout P {full}\nT stdout F y\n")),
-            (
-                vec![&*full, &*full, "y"],
-                format!("T stdout P {full}\nT stdout P {full}\nT stdout P y\n"),
-            ),
-        ] {
-            let bytes: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.as_bytes()).collect();
-            assert!(
-                split(&bytes) == expected,
-                "{} chunks, {} bytes",
-                chunks.len(),
-                expected.len()
-            );
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The optional capabilities of a runtime, beside the five verbs.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -135,9 +136,15 @@ pub trait Images: Send + Sync {
     /// The image with this name or id, if it is present.
     async fn status(&self, image: &str) -> Result<Option<ImageInfo>>;
 
-    /// Pulls an image. Credentials are not passed on yet. There is no deadline; the pull is dropped when the pod is
-    /// deleted.
+    /// Pulls an image. There is no deadline; the pull is dropped when the pod is deleted.
     async fn pull(&self, image: &str) -> Result<ImageInfo>;
+
+    /// Pulls an image with credentials: those of a pull secret, of the node's files or of a credential provider. A kubelet
+    /// that has several tries them one after the other. By default it calls [`pull`](Self::pull) without them.
+    async fn pull_with_login(&self, image: &str, login: &RegistryLogin) -> Result<ImageInfo> {
+        let _ = login;
+        self.pull(image).await
+    }
 
     /// Deletes an image. Succeeds if the image does not exist.
     async fn remove(&self, image: &str) -> Result<()>;
@@ -146,6 +153,44 @@ pub trait Images: Send + Sync {
     /// unused images when the file system of this folder is full (CRI `ImageFsInfo`).
     fn dir(&self) -> Option<&Path> {
         None
+    }
+}
+
+/// Credentials for a registry (CRI `AuthConfig`). What is not set is empty. A kubelet sends a user name and a password.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegistryLogin {
+    /// The user name.
+    pub username: String,
+    /// Its password.
+    pub password: String,
+    /// Exchanged for an access token.
+    pub identity_token: String,
+    /// A bearer token for the registry.
+    pub registry_token: String,
+}
+
+impl RegistryLogin {
+    /// A user name and its password.
+    pub fn basic(username: impl Into<String>, password: impl Into<String>) -> Self {
+        Self {
+            username: username.into(),
+            password: password.into(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Prints which credentials are set, never their values.
+impl fmt::Debug for RegistryLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secret = |value: &str| if value.is_empty() { "" } else { "[REDACTED]" };
+        f.debug_struct("RegistryLogin")
+            .field("username", &self.username)
+            .field("password", &secret(&self.password))
+            .field("identity_token", &secret(&self.identity_token))
+            .field("registry_token", &secret(&self.registry_token))
+            .finish()
     }
 }
 
@@ -203,6 +248,15 @@ mod tests {
                 exit_code: 3,
             })
         }
+    }
+
+    #[test]
+    fn credentials_are_not_printed() {
+        let mut login = RegistryLogin::basic("joe", "secret-1");
+        login.identity_token = "secret-2".to_owned();
+        login.registry_token = "secret-3".to_owned();
+        let text = format!("{login:?}");
+        assert!(text.contains("joe") && !text.contains("secret"), "{text}");
     }
 
     #[tokio::test]

@@ -65,6 +65,7 @@
 mod adapter;
 mod capabilities;
 mod container;
+pub(crate) mod container_log;
 mod error;
 
 use std::path::Path;
@@ -74,12 +75,13 @@ use async_trait::async_trait;
 
 pub use adapter::{CriAdapter, CriAdapterBuilder};
 pub use capabilities::{
-    Attach, ByteStream, ClientStreams, Events, Exec, ExecOutput, ImageInfo, Images, Logs, PortForward, Stats,
-    Usage,
+    Attach, ByteStream, ClientStreams, Events, Exec, ExecOutput, ImageInfo, Images, Logs, PortForward,
+    RegistryLogin, Stats, Usage,
 };
 pub use container::{
     Container, ContainerKey, ContainerSpec, ContainerState, EnvVar, Exit, Limits, Mount, PodInfo,
 };
+pub use container_log::{ContainerLog, LogStream};
 pub use error::{ErrorClass, Result, RuntimeError};
 
 /// Your own runtime at the level of containers: five verbs, and optional capabilities.

@@ -191,3 +191,17 @@ async fn the_refusal_of_a_node_reaches_the_client_as_it_is() {
     assert_eq!(status(response).await, (500, String::new(), message));
     cluster.end().await;
 }
+
+#[tokio::test]
+async fn kubectl_can_show_the_refusal_of_a_runtime() {
+    let cluster = Cluster::start().await;
+    let refusal =
+        "rpc error: code = Unimplemented desc = the runtime \"mine\" does not support streaming exec";
+    let node = FakeNode::start(&cluster.server, move |_| async move { whole(500, refusal) }).await;
+    cluster.register_fake(&node);
+    let request = upgrade("POST", "pair/exec?container=a", "SPDY/3.1");
+    let response = cluster.send(User::admin(), request, "").await;
+    let shown = (500, "InternalError".to_owned(), refusal.to_owned());
+    assert_eq!(status(response).await, shown);
+    cluster.end().await;
+}

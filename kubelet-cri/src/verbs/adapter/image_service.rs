@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{CriAdapter, Result};
+use super::{CriAdapter, Result, request};
 use crate::error::Error;
 use crate::services::ImageService;
 use crate::v1;
@@ -55,7 +55,10 @@ impl ImageService for CriAdapter {
         let image_ref = match self.inner.runtime.images() {
             None => image,
             Some(images) => {
-                let pulled = images.pull(&image).await;
+                let pulled = match request.auth.and_then(request::login) {
+                    Some(login) => images.pull_with_login(&image, &login).await,
+                    None => images.pull(&image).await,
+                };
                 pulled.map_err(|error| error.into_call(CALL, &image))?.id
             }
         };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::records::{ContainerEntry, SandboxEntry};
 use crate::v1;
-use crate::verbs::{ContainerSpec, EnvVar, Limits, Mount, PodInfo};
+use crate::verbs::{ContainerSpec, EnvVar, Limits, Mount, PodInfo, RegistryLogin};
 
 /// The spec of the container to start.
 pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry) -> ContainerSpec {
@@ -104,6 +104,14 @@ pub(super) fn image_name(config: &v1::ContainerConfig) -> &str {
             &image.user_specified_image
         }
     })
+}
+
+/// The credentials of a pull; `None` if all are empty.
+pub(super) fn login(auth: v1::AuthConfig) -> Option<RegistryLogin> {
+    let mut login = RegistryLogin::basic(auth.username, auth.password);
+    login.identity_token = auth.identity_token;
+    login.registry_token = auth.registry_token;
+    (login != RegistryLogin::default()).then_some(login)
 }
 
 /// The container's log file: its path in the sandbox's log folder. Without one of the two, there is no log file.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_cri::verbs::{ErrorClass, RuntimeError};
+use kubelet_cri::verbs::{ErrorClass, RegistryLogin, RuntimeError};
 use kubelet_cri::{Code, CriAdapter, Error, ImageService, RuntimeService, v1};
 
-use super::puppet::{Order, Puppet};
+use super::puppet::{Order, Puppet, Shelf};
 
 struct Stage {
     puppet: Arc<Puppet>,
@@ -498,6 +498,41 @@ async fn what_needs_more_than_a_container_is_refused_by_name() {
         });
     });
     refused(user.await, "users by name");
+}
+
+#[tokio::test]
+async fn a_pull_passes_the_credentials_on() {
+    let shelf = Shelf {
+        dir: "/".into(),
+        sizes: vec![1],
+        logins: Arc::default(),
+    };
+    let logins = shelf.logins.clone();
+    let cri = CriAdapter::new(Arc::new(Puppet {
+        shelf: Some(shelf),
+        ..Default::default()
+    }));
+    for auth in [
+        None,
+        Some(v1::AuthConfig::default()),
+        Some(v1::AuthConfig {
+            username: "joe".into(),
+            password: "secret".into(),
+            ..Default::default()
+        }),
+    ] {
+        let image = v1::ImageSpec {
+            image: "image-0".into(),
+            ..Default::default()
+        };
+        let request = v1::PullImageRequest {
+            image: Some(image),
+            auth,
+            ..Default::default()
+        };
+        assert_eq!(cri.pull_image(request).await.unwrap().image_ref, "image-0");
+    }
+    assert_eq!(*logins.lock().unwrap(), [RegistryLogin::basic("joe", "secret")]);
 }
 
 #[tokio::test]

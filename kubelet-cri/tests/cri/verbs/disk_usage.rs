@@ -95,6 +95,7 @@ async fn images_in_a_folder_of_their_own_count_by_their_sizes() {
         shelf: Some(Shelf {
             dir: "/var/lib/shelf".into(),
             sizes: vec![3000, 500],
+            logins: Arc::default(),
         }),
         ..Default::default()
     };

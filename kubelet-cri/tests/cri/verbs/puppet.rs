@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use kubelet_core::Clock;
 use kubelet_cri::verbs::{
-    Container, ContainerKey, ContainerRuntime, ContainerSpec, ImageInfo, Images, Result, RuntimeError,
+    Container, ContainerKey, ContainerRuntime, ContainerSpec, ImageInfo, Images, RegistryLogin, Result,
+    RuntimeError,
 };
 
 #[derive(Default)]
@@ -27,6 +28,8 @@ pub(crate) struct Puppet {
 pub(crate) struct Shelf {
     pub(crate) dir: PathBuf,
     pub(crate) sizes: Vec<u64>,
+    /// The credentials of the pulls that had some.
+    pub(crate) logins: Arc<Mutex<Vec<RegistryLogin>>>,
 }
 
 #[derive(Clone)]
@@ -115,6 +118,11 @@ impl Images for Shelf {
     async fn pull(&self, image: &str) -> Result<ImageInfo> {
         let found = self.status(image).await?;
         found.ok_or_else(|| RuntimeError::gone(image, "no such image"))
+    }
+
+    async fn pull_with_login(&self, image: &str, login: &RegistryLogin) -> Result<ImageInfo> {
+        self.logins.lock().unwrap().push(login.clone());
+        self.pull(image).await
     }
 
     async fn remove(&self, _image: &str) -> Result<()> {

@@ -1,0 +1,122 @@
+//! The files of a container: a folder of its own is its root, and the volumes of its pod are folders in it.
+//!
+//! WASI opens folders, not files. So a single file that is mounted, such as the one for the termination message, is a link to it in
+//! the container's own folder; a file that the container must not write is a copy.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use kubelet_cri::verbs::Mount;
+use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
+
+/// The folder of a container. It is deleted unless it is kept.
+pub(crate) struct Root {
+    dir: PathBuf,
+    kept: bool,
+}
+
+impl Root {
+    pub(crate) fn create(dir: PathBuf) -> io::Result<Self> {
+        remove(&dir)?;
+        fs::create_dir_all(&dir)?;
+        Ok(Self { dir, kept: false })
+    }
+
+    /// Mounts the volumes, and opens all folders for the module: the root first, then the volumes in the order of the pod.
+    pub(crate) fn open(&self, mounts: &[Mount], wasi: &mut WasiCtxBuilder) -> io::Result<()> {
+        for mount in mounts {
+            self.mount(mount).map_err(|error| about(mount, error))?;
+        }
+        wasi.preopened_dir(&self.dir, "/", FsPerms::ReadWrite).map_err(io::Error::other)?;
+        for mount in mounts.iter().filter(|mount| mount.host_path.is_dir()) {
+            let perms = if mount.read_only { FsPerms::ReadOnly } else { FsPerms::ReadWrite };
+            let opened = wasi.preopened_dir(&mount.host_path, mount.container_path.to_string_lossy(), perms);
+            opened.map_err(|error| about(mount, io::Error::other(error)))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the place of a mount in the root; a file is there afterwards.
+    fn mount(&self, mount: &Mount) -> io::Result<()> {
+        let at = self.inside(&mount.container_path)?;
+        if fs::metadata(&mount.host_path)?.is_dir() {
+            return fs::create_dir_all(at);
+        }
+        if let Some(folder) = at.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        match mount.read_only {
+            true => fs::copy(&mount.host_path, at).map(drop),
+            false => fs::hard_link(fs::canonicalize(&mount.host_path)?, at),
+        }
+    }
+
+    /// A path of the container, on the host.
+    fn inside(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut inside = self.dir.clone();
+        for component in path.components() {
+            match component {
+                Component::Normal(name) => inside.push(name),
+                Component::RootDir | Component::CurDir => {}
+                _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has a `..`")),
+            }
+        }
+        Ok(inside)
+    }
+
+    pub(crate) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = remove(&self.dir);
+        }
+    }
+}
+
+/// Deletes the folder of a container, if it is there.
+pub(crate) fn remove(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn about(mount: &Mount, error: io::Error) -> io::Error {
+    let (from, to) = (mount.host_path.display(), mount.container_path.display());
+    io::Error::new(error.kind(), format!("cannot mount {from} at {to}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_a_link_or_a_copy_and_stays_in_the_root() {
+        let host = tempfile::tempdir().unwrap();
+        let dir = host.path().join("root");
+        let (message, config) = (host.path().join("message"), host.path().join("config"));
+        fs::write(&message, "").unwrap();
+        fs::write(&config, "a").unwrap();
+        let root = Root::create(dir.clone()).unwrap();
+        let mut read_only = Mount::new(&config, "/etc/app/config");
+        read_only.read_only = true;
+        let mounts =
+            [Mount::new(&message, "/dev/termination-log"), read_only, Mount::new(host.path(), "/data")];
+        root.open(&mounts, &mut WasiCtxBuilder::new()).unwrap();
+        fs::write(dir.join("dev/termination-log"), "why").unwrap();
+        fs::write(dir.join("etc/app/config"), "b").unwrap();
+        assert_eq!(fs::read_to_string(&message).unwrap(), "why");
+        assert_eq!(fs::read_to_string(&config).unwrap(), "a");
+
+        let outside = root.mount(&Mount::new(&config, "/../x")).unwrap_err();
+        assert_eq!(outside.to_string(), "the path has a `..`");
+        drop(root);
+        assert!(!dir.exists());
+        assert_eq!(fs::read_to_string(&message).unwrap(), "why");
+    }
+}
