@@ -184,14 +184,18 @@ impl StaticPolicy {
                 false => state.pods.remove(pod_uid).unwrap_or_default(),
             };
         }
-        // The kubelet loses memory here.
-        if !give_back(&mut state.nodes, &blocks) {
+        // After blocks of different groups on one node, the kubelet loses memory here, or frees it on the wrong node and refuses its own
+        // state at the next start.
+        let complete = give_back(&mut state.nodes, &blocks);
+        let left = || self.all_blocks(state).map(|(_, _, block)| block);
+        let expected = place(&self.empty, left());
+        if !complete || !are_equal(&state.nodes, &expected, mixed(left())) {
             tracing::warn!(
                 pod_uid,
                 container,
                 "memory was allocated from nodes of different groups, counting it anew"
             );
-            state.nodes = place(&self.empty, self.all_blocks(state).map(|(_, _, block)| block));
+            state.nodes = expected;
         }
     }
 
