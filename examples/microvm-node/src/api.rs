@@ -137,8 +137,10 @@ impl Api {
     }
 
     async fn call(&self, method: Method, action: &'static str, body: Bytes) -> Result<Bytes> {
-        let (status, body) =
-            self.exchange(method, action, body).await.map_err(|error| ApiError::Unreachable(action, error))?;
+        let (status, body) = self
+            .exchange(method, action, body)
+            .await
+            .map_err(|error| ApiError::Unreachable(action, error))?;
         if !status.is_success() {
             let body = String::from_utf8_lossy(&body).into_owned();
             return Err(ApiError::Refused(action, status, body));

@@ -85,7 +85,8 @@ impl Engine {
     /// Whether the process still runs.
     pub(crate) fn is_running(&self) -> bool {
         // A pidfd is readable once its process has ended, also before it is reaped.
-        let (now, mut process) = (Timespec { tv_sec: 0, tv_nsec: 0 }, [PollFd::new(&self.process, PollFlags::IN)]);
+        let (now, mut process) =
+            (Timespec { tv_sec: 0, tv_nsec: 0 }, [PollFd::new(&self.process, PollFlags::IN)]);
         poll(&mut process, Some(&now)).is_ok_and(|ended| ended == 0)
     }
 

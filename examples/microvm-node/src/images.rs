@@ -107,9 +107,13 @@ mod tests {
         let list = images.list().await.unwrap();
         let names: Vec<_> = list.iter().map(|image| (image.id.as_str(), image.size)).collect();
         assert_eq!(names, [("team/db:latest", 5), ("web:v1", 5)]);
-        for (name, found) in
-            [("web:v1", true), ("web", false), ("team/db", true), ("team/db:latest", true), ("../web:v1", false)]
-        {
+        for (name, found) in [
+            ("web:v1", true),
+            ("web", false),
+            ("team/db", true),
+            ("team/db:latest", true),
+            ("../web:v1", false),
+        ] {
             assert_eq!(images.status(name).await.unwrap().is_some(), found, "{name}");
         }
         std::fs::remove_file(dir.path().join("web/v1/rootfs")).unwrap();

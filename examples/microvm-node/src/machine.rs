@@ -221,7 +221,8 @@ fn check(spec: &ContainerSpec) -> Result<()> {
     let refused = |what: String| Err(RuntimeError::permanent(&spec.key, what));
     // The kubelet mounts these into each container. A guest has its own.
     let annotated = spec.annotations.get("io.kubernetes.container.terminationMessagePath");
-    let own = |path: &Path| path == Path::new("/etc/hosts") || annotated.is_some_and(|own| path == Path::new(own));
+    let own =
+        |path: &Path| path == Path::new("/etc/hosts") || annotated.is_some_and(|own| path == Path::new(own));
     if let Some(volume) = spec.mounts.iter().find(|mount| !own(&mount.container_path)) {
         let path = volume.container_path.display();
         return refused(format!("a virtual machine has no volumes here, and the pod mounts one at {path}"));
@@ -232,12 +233,16 @@ fn check(spec: &ContainerSpec) -> Result<()> {
     }
 }
 
-async fn boot_in(dir: &Path, pod: &Arc<VmPod>, image: Image, spec: &ContainerSpec) -> Result<ContainerRecord> {
+async fn boot_in(
+    dir: &Path,
+    pod: &Arc<VmPod>,
+    image: Image,
+    spec: &ContainerSpec,
+) -> Result<ContainerRecord> {
     let failed = |error: io::Error| RuntimeError::transient(&spec.key, error.to_string());
     let refused = |error: ApiError| RuntimeError::transient(&spec.key, error.to_string());
     let now = Clock::system().now();
-    let mut record =
-        ContainerRecord::new(&spec.key, &spec.pod_key(), spec.log_path.clone(), spec.stdin, now);
+    let mut record = ContainerRecord::new(&spec.key, &spec.pod_key(), spec.log_path.clone(), spec.stdin, now);
     let disks = {
         let (spec, dir, pod) = (spec.clone(), dir.to_owned(), pod.clone());
         // Before the VM: if the agent ends meanwhile, the next one sees that it was not booted.

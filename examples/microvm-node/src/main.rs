@@ -80,7 +80,8 @@ impl Flags {
     }
 
     async fn open(self, settings: &Settings) -> Result<Arc<MicrovmRuntime>> {
-        let mut runtime = MicrovmRuntime::builder(settings.root_dir.join("vm"), self.images).engine(self.engine);
+        let mut runtime =
+            MicrovmRuntime::builder(settings.root_dir.join("vm"), self.images).engine(self.engine);
         if let Some(subnet) = self.subnet {
             runtime = runtime.subnet(subnet);
         }

@@ -13,8 +13,8 @@ use futures::future::join_all;
 use futures::stream::{BoxStream, StreamExt as _, unfold};
 use kubelet_core::PodUid;
 use kubelet_cri::verbs::{
-    Attach, ByteStream, ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events, Images,
-    Logs, PodKey, Pods, PortForward, Result, RuntimeError,
+    Attach, ByteStream, ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events,
+    Images, Logs, PodKey, Pods, PortForward, Result, RuntimeError,
 };
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -173,7 +173,8 @@ impl Shared {
         let pod = self.pod(&spec.pod_key()).filter(|pod| pod.is_up());
         let pod = pod.ok_or_else(|| RuntimeError::transient(key, "its pod has not begun, or has ended"))?;
         let _turn = pod.turn.lock().await;
-        let other = self.machines().into_iter().find(|other| other.is_in(&pod) && other.container().is_running());
+        let other =
+            self.machines().into_iter().find(|other| other.is_in(&pod) && other.container().is_running());
         if let Some(other) = other {
             let name = &other.key.container;
             let message = format!("a pod has one virtual machine at a time, and {name:?} is running");
@@ -324,7 +325,10 @@ impl Attach for MicrovmRuntime {
     async fn attach(&self, key: &ContainerKey, streams: ClientStreams) -> Result<()> {
         let machine = self.get(key).await?;
         if streams.stdin.is_some() && !machine.has_input {
-            return Err(RuntimeError::permanent(key, "nobody can type at its console: its spec does not set stdin"));
+            return Err(RuntimeError::permanent(
+                key,
+                "nobody can type at its console: its spec does not set stdin",
+            ));
         }
         let (mut said, keyboard) = (machine.console.listen(), machine.console.keyboard());
         let (stdin, mut stdout) = (streams.stdin, streams.stdout);
@@ -355,7 +359,10 @@ impl Attach for MicrovmRuntime {
                     (Ok(_), None) => {}
                     (Err(RecvError::Closed), _) => return Ok(()),
                     (Err(RecvError::Lagged(_)), _) => {
-                        return Err(RuntimeError::transient(key, "the client reads more slowly than the guest writes"));
+                        return Err(RuntimeError::transient(
+                            key,
+                            "the client reads more slowly than the guest writes",
+                        ));
                     }
                 }
             }

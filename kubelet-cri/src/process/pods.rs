@@ -40,7 +40,10 @@ impl Pods for ProcessRuntime {
 pub(super) fn folder(pods_dir: &Path, key: &PodKey) -> Result<PathBuf> {
     let uid = key.uid.as_str();
     if uid.is_empty() || uid.contains(['/', '\0']) {
-        return Err(RuntimeError::permanent(key, format!("{uid:?} cannot be a pod UID")));
+        return Err(RuntimeError::permanent(
+            key,
+            format!("{uid:?} cannot be a pod UID"),
+        ));
     }
     Ok(pods_dir.join(format!("{uid}_{}", key.attempt)))
 }

@@ -111,7 +111,8 @@ impl Vmm {
             "PUT vm.boot" if vm.guest.is_some() => return Err("VM is already running".into()),
             "PUT vm.boot" => {
                 let config = vm.config.as_ref().ok_or("VM is not created")?;
-                vm.guest = Some(Guest::boot(config).await.map_err(|error| format!("VM boot failed: {error}"))?);
+                vm.guest =
+                    Some(Guest::boot(config).await.map_err(|error| format!("VM boot failed: {error}"))?);
             }
             "GET vm.info" => {
                 let config = vm.config.as_ref().ok_or("VM is not created")?;

@@ -34,7 +34,10 @@ async fn a_vm_is_made_of_its_image_and_booted() {
     // The guest writes to a copy.
     let dir = stage.dir.path().join("vm/containers/uid_main_0");
     assert_eq!(config["disks"][0]["path"], json!(dir.join("rootfs")));
-    assert_eq!((&config["disks"][1]["readonly"], &config["disks"][2]["readonly"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        (&config["disks"][1]["readonly"], &config["disks"][2]["readonly"]),
+        (&json!(true), &json!(false))
+    );
 
     stage.vms.remove(&spec.key).await.unwrap();
     stage.vms.remove(&spec.key).await.unwrap();

@@ -55,9 +55,8 @@ impl Node {
 #[tokio::test]
 async fn init_containers_are_vms_one_after_the_other() {
     let stage = Stage::new(INIT).await;
-    let container = |name: &str, script: &str| {
-        json!({"name": name, "image": "guest", "command": ["sh", "-c", script]})
-    };
+    let container =
+        |name: &str, script: &str| json!({"name": name, "image": "guest", "command": ["sh", "-c", script]});
     let node = Node::new(
         &stage,
         json!({
@@ -77,7 +76,8 @@ async fn init_containers_are_vms_one_after_the_other() {
 #[tokio::test]
 async fn a_pod_whose_engine_dies_begins_anew() {
     let stage = Stage::new(ECHO).await;
-    let node = Node::new(&stage, json!({"containers": [{"name": "main", "image": "guest", "stdin": true}]})).await;
+    let node =
+        Node::new(&stage, json!({"containers": [{"name": "main", "image": "guest", "stdin": true}]})).await;
     let status = node.status(|status| status["containerStatuses"][0]["ready"] == true).await;
     assert_eq!(status["podIP"], "127.88.0.2");
     stage.kill_engine().await;

@@ -24,7 +24,9 @@ async fn the_next_agent_takes_over_a_running_vm() {
     assert_eq!(stage.log(), ["stdout F booted", "stdout F bye"]);
     // And its successor knows how it ended.
     stage.restart().await;
-    let ContainerState::Exited(exit) = stage.vms.inspect(&spec.key).await.unwrap().state else { panic!("it runs") };
+    let ContainerState::Exited(exit) = stage.vms.inspect(&spec.key).await.unwrap().state else {
+        panic!("it runs")
+    };
     assert_eq!((exit.code, exit.reason.as_str()), (7, "Error"));
     stage.vms.shutdown().await;
 }
@@ -41,7 +43,8 @@ async fn a_vm_that_ends_without_an_agent() {
         stage.vms = open(&stage.dir.path().join("other")).await;
         stage.press_power_button().await;
         let disk = stage.dir.path().join("vm/containers/uid_main_0/exit");
-        until("the exit code", async || std::fs::read(&disk).ok().filter(|code| code.starts_with(b"7\n"))).await;
+        until("the exit code", async || std::fs::read(&disk).ok().filter(|code| code.starts_with(b"7\n")))
+            .await;
         if engine_too {
             stage.kill_engine().await;
         }

@@ -51,7 +51,10 @@ impl CriAdapter {
     /// The caller holds the sandbox's turn.
     async fn end(&self, call: &'static str, pods: &dyn Pods, sandbox: &SandboxEntry) -> Result<()> {
         let key = request::pod_key(&sandbox.config);
-        gone_is_fine(self.within(call, &sandbox.id, Duration::ZERO, pods.end(&key)).await)
+        gone_is_fine(
+            self.within(call, &sandbox.id, Duration::ZERO, pods.end(&key))
+                .await,
+        )
     }
 
     /// All sandboxes. One whose pod ended by itself is not ready any more.

@@ -56,7 +56,10 @@ fn pod_info(pod: &v1::PodSandboxConfig) -> PodInfo {
 
 /// Whether a sandbox asks for the network of the host.
 pub(super) fn is_on_host_network(pod: &v1::PodSandboxConfig) -> bool {
-    let security = pod.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let security = pod
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.as_ref());
     let options = security.and_then(|security| security.namespace_options.as_ref());
     options.is_some_and(|options| options.network() == v1::NamespaceMode::Node)
 }

@@ -33,7 +33,13 @@ async fn temporary_files_are_the_pods_and_end_with_it() {
     assert_eq!(folders(dir.path()), 2);
     let read = run(&node, &web, "main", r#"grep -q hello "$TMPDIR/note""#).await;
     assert_eq!(read.exit_code, 0);
-    let other = run(&node, &db, "main", r#"test -d "$TMPDIR" && ! test -e "$TMPDIR/note""#).await;
+    let other = run(
+        &node,
+        &db,
+        "main",
+        r#"test -d "$TMPDIR" && ! test -e "$TMPDIR/note""#,
+    )
+    .await;
     assert_eq!(other.exit_code, 0);
 
     for (sandbox, left) in [(web, 1), (db, 0)] {

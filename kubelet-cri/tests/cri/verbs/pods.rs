@@ -74,12 +74,24 @@ impl Stage {
             pod_sandbox_id: id.to_owned(),
             verbose: false,
         };
-        let status = self.cri.pod_sandbox_status(request).await.unwrap().status.unwrap();
+        let status = self
+            .cri
+            .pod_sandbox_status(request)
+            .await
+            .unwrap()
+            .status
+            .unwrap();
         status.network.unwrap()
     }
 
     fn pods(&self) -> Vec<u32> {
-        self.farm.pods.lock().unwrap().keys().map(|key| key.attempt).collect()
+        self.farm
+            .pods
+            .lock()
+            .unwrap()
+            .keys()
+            .map(|key| key.attempt)
+            .collect()
     }
 
     fn order(&self, verb: &'static str, order: Order) {
@@ -135,7 +147,10 @@ async fn the_runtime_gets_what_concerns_the_pod() {
         (spec.limits.memory_bytes, spec.overhead.memory_bytes),
         (Some(128 << 20), Some(64 << 20))
     );
-    assert_eq!(spec.cgroup_parent.as_deref(), Some(Path::new("/kubepods/pod8a3f")));
+    assert_eq!(
+        spec.cgroup_parent.as_deref(),
+        Some(Path::new("/kubepods/pod8a3f"))
+    );
 }
 
 #[tokio::test]
@@ -174,10 +189,17 @@ async fn a_begin_that_fails_fails_the_sandbox_and_is_tried_again() {
         let failed = run_sandbox(&stage.cri, attempt(0)).await.unwrap_err();
         assert_eq!((failed.code(), failed.call_name()), (code, Some("RunPodSandbox")));
         assert_eq!(failed.message(), "the farm: no water");
-        assert_eq!((stage.sandboxes().await, stage.pods()), (vec![], vec![]), "{class:?}");
+        assert_eq!(
+            (stage.sandboxes().await, stage.pods()),
+            (vec![], vec![]),
+            "{class:?}"
+        );
         stage.at_ease();
         run_sandbox(&stage.cri, attempt(0)).await.unwrap();
-        assert_eq!((stage.sandboxes().await, stage.pods()), (vec![(0, true)], vec![0]));
+        assert_eq!(
+            (stage.sandboxes().await, stage.pods()),
+            (vec![(0, true)], vec![0])
+        );
     }
 }
 
@@ -188,7 +210,10 @@ async fn a_pod_that_neither_begins_nor_ends_stays_for_the_kubelet() {
     stage.order("begin", error());
     stage.order("end", error());
     run_sandbox(&stage.cri, attempt(0)).await.unwrap_err();
-    assert_eq!((stage.sandboxes().await, stage.pods()), (vec![(0, false)], vec![0]));
+    assert_eq!(
+        (stage.sandboxes().await, stage.pods()),
+        (vec![(0, false)], vec![0])
+    );
     let id = stage.only_id().await;
     stage.stop(&id).await.unwrap_err();
     stage.remove(&id).await.unwrap_err();
@@ -221,7 +246,11 @@ async fn a_pod_that_ends_while_it_begins_is_ended() {
         stage.order("begin", Order::Hang);
         let mut cut = Box::pin(run_sandbox(&stage.cri, attempt(0)));
         assert!(futures::poll!(&mut cut).is_pending());
-        assert_eq!((stage.sandboxes().await, stage.pods()), (vec![], vec![0]), "nobody sees it");
+        assert_eq!(
+            (stage.sandboxes().await, stage.pods()),
+            (vec![], vec![0]),
+            "nobody sees it"
+        );
         let again = run_sandbox(&stage.cri, attempt(0)).await.unwrap_err();
         assert_eq!(again.code(), Code::AlreadyExists);
         if restarts {
@@ -232,7 +261,11 @@ async fn a_pod_that_ends_while_it_begins_is_ended() {
             drop(cut);
         }
         stage.at_ease();
-        assert_eq!(stage.sandboxes().await, [(0, false)], "so that the kubelet ends it");
+        assert_eq!(
+            stage.sandboxes().await,
+            [(0, false)],
+            "so that the kubelet ends it"
+        );
         let id = stage.only_id().await;
         stage.stop(&id).await.unwrap();
         assert_eq!(stage.pods(), [0; 0]);
@@ -267,12 +300,18 @@ async fn the_same_pod_begins_anew() {
     assert_eq!(stage.sandboxes().await, [(0, false), (1, true)]);
     // The earlier one is collected later, and the present one goes on.
     stage.remove(&first).await.unwrap();
-    assert_eq!((stage.sandboxes().await, stage.pods()), (vec![(1, true)], vec![1]));
+    assert_eq!(
+        (stage.sandboxes().await, stage.pods()),
+        (vec![(1, true)], vec![1])
+    );
 
     // A static pod is deleted and comes back with the same UID.
     stage.remove(&stage.only_id().await).await.unwrap();
     run_sandbox(&stage.cri, attempt(0)).await.unwrap();
-    assert_eq!((stage.sandboxes().await, stage.pods()), (vec![(0, true)], vec![0]));
+    assert_eq!(
+        (stage.sandboxes().await, stage.pods()),
+        (vec![(0, true)], vec![0])
+    );
 }
 
 #[tokio::test]
@@ -283,7 +322,11 @@ async fn a_pod_that_ended_by_itself_is_not_ready() {
     let error = RuntimeError::transient("", "busy");
     stage.order("list", Order::Fail(error));
     let busy = stage.cri.list_pod_sandbox(Default::default()).await.unwrap_err();
-    assert_eq!(busy.code(), Code::Unavailable, "an error says nothing about the pod");
+    assert_eq!(
+        busy.code(),
+        Code::Unavailable,
+        "an error says nothing about the pod"
+    );
     stage.at_ease();
     let pods = std::mem::take(&mut *stage.farm.pods.lock().unwrap());
     assert_eq!(stage.network(&id).await.ip, "");
@@ -322,7 +365,11 @@ async fn the_next_agent_takes_over_the_pods() {
     let stage = stage.with_records(dir.path());
     assert_eq!(stage.sandboxes().await, [(0, true)]);
     assert_eq!(stage.network(&id).await.ip, "10.1.0.2");
-    assert_eq!(stage.farm.specs.lock().unwrap().len(), 1, "it did not begin again");
+    assert_eq!(
+        stage.farm.specs.lock().unwrap().len(),
+        1,
+        "it did not begin again"
+    );
     stage.remove(&id).await.unwrap();
     assert_eq!(stage.pods(), [0; 0]);
 }
