@@ -1,7 +1,7 @@
 //! The five verbs, and what else the runtime can do: images, logs, attach, port-forward, events.
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,31 @@ pub(crate) struct Shared {
     tasks: TaskTracker,
     /// Set when the runtime is dropped.
     abandon: CancellationToken,
+    _lock: Lock,
+}
+
+/// Two agents would take the consoles from each other.
+struct Lock(File);
+
+impl Lock {
+    fn take(path: &Path) -> io::Result<Self> {
+        let file = File::create(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::Error(error)) => Err(error),
+            Err(TryLockError::WouldBlock) => {
+                let message = format!("another agent has {}", path.display());
+                Err(io::Error::new(io::ErrorKind::WouldBlock, message))
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    /// Closing the file is not enough: a process that is being forked has it open for a moment.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 /// A place in the list.
@@ -88,7 +113,7 @@ impl MicrovmRuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// If the folder cannot be created or read.
+    /// If the folder cannot be created or read, or another runtime has it ([`io::ErrorKind::WouldBlock`]).
     pub async fn open(self) -> io::Result<MicrovmRuntime> {
         let root = std::path::absolute(self.root)?;
         let (pods_dir, containers_dir) = (root.join("pods"), root.join("containers"));
@@ -96,6 +121,7 @@ impl MicrovmRuntimeBuilder {
             // Only for this user: who can speak to an engine has the VM.
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         }
+        let lock = Lock::take(&root.join("lock"))?;
         let abandon = CancellationToken::new();
         let shared = Arc::new(Shared {
             engine: self.engine,
@@ -109,6 +135,7 @@ impl MicrovmRuntimeBuilder {
             ended: broadcast::Sender::new(EVENT_BUFFER),
             tasks: TaskTracker::new(),
             abandon: abandon.clone(),
+            _lock: lock,
         });
         shared.adopt_pods().await?;
         shared.adopt_machines().await?;
@@ -191,11 +218,13 @@ impl Shared {
         let (ended, abandon) = (self.ended.clone(), self.abandon.clone());
         self.tasks.spawn(async move {
             tokio::select! {
+                // First: the next agent takes the console, and its end is then not that of the guest.
+                biased;
+                () = abandon.cancelled() => {}
                 () = machine.run() => {
                     // An error means that there is no reader.
                     let _ = ended.send(machine.key.clone());
                 }
-                () = abandon.cancelled() => {}
             }
         });
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kubelet_cri::verbs::{ContainerRuntime as _, ContainerState};
 
-use crate::{ECHO, Stage, open, until};
+use crate::{ECHO, Stage, until};
 
 #[tokio::test]
 async fn the_next_agent_takes_over_a_running_vm() {
@@ -39,8 +39,7 @@ async fn a_vm_that_ends_without_an_agent() {
         let spec = stage.spec();
         stage.vms.start(&spec).await.unwrap();
         stage.says("booted").await;
-        // An agent on another folder takes its place: nobody follows the VM.
-        stage.vms = open(&stage.dir.path().join("other")).await;
+        stage.stop_agent().await;
         stage.press_power_button().await;
         let disk = stage.dir.path().join("vm/containers/uid_main_0/exit");
         until("the exit code", async || std::fs::read(&disk).ok().filter(|code| code.starts_with(b"7\n")))
