@@ -65,7 +65,7 @@ fn script(spec: &ContainerSpec, resolv_conf: &str) -> Vec<u8> {
     }
     script.extend_from_slice(b"set --");
     let own = [ENTRY_POINT.to_owned()];
-    let command = if spec.command.is_empty() { &own[..] } else { &spec.command };
+    let command: &[String] = if spec.command.is_empty() { &own[..] } else { &spec.command };
     for word in command.iter().chain(&spec.args) {
         script.push(b' ');
         quote(&mut script, word.as_bytes());

@@ -64,13 +64,18 @@ impl Machine {
         dir: PathBuf,
     ) -> Result<Arc<Self>> {
         check(spec)?;
-        let booted = boot_in(&dir, &pod, image, spec).await;
-        if booted.is_err() {
-            let _ = pod.engine.api.act("vm.delete").await;
-            let _ = remove_dir(&dir);
+        let failed = |error: io::Error| RuntimeError::transient(&spec.key, error.to_string());
+        let log = spec.log_path.as_ref().map(|path| ContainerLog::open(path, Clock::system()));
+        let log = log.transpose().map_err(failed)?;
+        match boot_in(&dir, &pod, image, spec).await {
+            Ok(record) => Ok(Self::of_record(record, dir, Some(pod), log)),
+            Err(error) => {
+                // It may have been created already.
+                let _ = pod.engine.api.act("vm.delete").await;
+                remove_dir(&dir).map_err(failed)?;
+                Err(error)
+            }
         }
-        Self::of_record(booted?, dir, Some(pod))
-            .map_err(|error| RuntimeError::transient(&spec.key, error.to_string()))
     }
 
     /// The container of a folder, which an earlier agent may have started. `None` if its VM was never booted.
@@ -79,26 +84,35 @@ impl Machine {
         if let (Some(record @ ContainerRecord { booted: false, .. }), Some(pod)) = (&mut record, &pod) {
             record.booted = pod.engine.api.info().await.is_ok_and(|info| info.state.is_up());
         }
-        match record.filter(|record| record.booted) {
-            Some(record) => Self::of_record(record, dir, pod).map(Some),
-            None => remove_dir(&dir).map(|()| None),
-        }
+        let Some(record) = record.filter(|record| record.booted) else {
+            return remove_dir(&dir).map(|()| None);
+        };
+        let log = record.log_path.as_ref().and_then(|path| {
+            let opened = ContainerLog::open(path, Clock::system());
+            opened
+                .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "a container has no log"))
+                .ok()
+        });
+        Ok(Some(Self::of_record(record, dir, pod, log)))
     }
 
-    fn of_record(record: ContainerRecord, dir: PathBuf, pod: Option<Arc<VmPod>>) -> io::Result<Arc<Self>> {
-        let started_at = record.started_at;
-        let running = ContainerState::Running { started_at };
-        let log = record.log_path.as_ref().map(|path| ContainerLog::open(path, Clock::system()));
-        Ok(Arc::new(Self {
+    fn of_record(
+        record: ContainerRecord,
+        dir: PathBuf,
+        pod: Option<Arc<VmPod>>,
+        log: Option<ContainerLog>,
+    ) -> Arc<Self> {
+        let running = ContainerState::Running { started_at: record.started_at };
+        Arc::new(Self {
             key: record.key(),
             dir,
             pod,
-            console: Console::new(log.transpose()?),
+            console: Console::new(log),
             has_input: record.stdin,
             killed: AtomicBool::new(false),
             state: watch::Sender::new(record.exit().map_or(running, ContainerState::Exited)),
             record,
-        }))
+        })
     }
 
     /// Follows the VM to its end, and records how it ended.
@@ -243,27 +257,26 @@ async fn boot_in(
     let refused = |error: ApiError| RuntimeError::transient(&spec.key, error.to_string());
     let now = Clock::system().now();
     let mut record = ContainerRecord::new(&spec.key, &spec.pod_key(), spec.log_path.clone(), spec.stdin, now);
-    let disks = {
-        let (spec, dir, pod) = (spec.clone(), dir.to_owned(), pod.clone());
-        // Before the VM: if the agent ends meanwhile, the next one sees that it was not booted.
-        let made = move |record: &ContainerRecord| {
+    let disks = Disks::in_dir(dir);
+    let prepare = {
+        let (dir, record, spec, pod) = (dir.to_owned(), record.clone(), spec.clone(), pod.clone());
+        let rootfs = image.rootfs;
+        move || {
             DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-            record::write(&dir, record)?;
-            let disks = Disks::in_dir(&dir);
-            disks.make(&image.rootfs, &spec, &pod.record.resolv_conf)?;
-            Ok((disks, image.kernel))
-        };
-        let record = record.clone();
-        let made = tokio::task::spawn_blocking(move || made(&record)).await;
-        made.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?
+            // If the agent ends now, the next one sees that the VM was not booted.
+            record::write(&dir, &record)?;
+            Disks::in_dir(&dir).make(&rootfs, &spec, &pod.record.resolv_conf)
+        }
     };
-    let ((disks, kernel), socket) = (disks, console_socket(pod));
+    let prepared = tokio::task::spawn_blocking(prepare).await;
+    prepared.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?;
+    let socket = console_socket(pod);
     kubelet_core::files::remove(&socket).map_err(failed)?;
 
     let api = &pod.engine.api;
     // That of the pod's previous container.
     api.act("vm.delete").await.map_err(refused)?;
-    api.create(&config(spec, pod, &disks, &kernel, &socket)).await.map_err(refused)?;
+    api.create(&config(spec, pod, &disks, &image.kernel, &socket)).await.map_err(refused)?;
     api.act("vm.boot").await.map_err(refused)?;
     (record.booted, record.started_at) = (true, Clock::system().now());
     record::write(dir, &record).map_err(failed)?;

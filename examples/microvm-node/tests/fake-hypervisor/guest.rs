@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
@@ -11,6 +12,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
 use crate::path;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Guest {
     pid: Pid,
@@ -56,7 +59,10 @@ impl Guest {
 
 /// Keeps what the guest says until somebody listens. Who connects later takes the place of who listens.
 async fn console(listener: UnixListener, mut shell: Child, mut stdin: ChildStdin, mut stdout: ChildStdout) {
-    let (mut said, mut client, mut open) = (Vec::new(), None::<UnixStream>, true);
+    let (mut said, mut open) = (Vec::new(), true);
+    // A real guest boots for longer than the agent needs to connect.
+    let first = tokio::time::timeout(CONNECT_TIMEOUT, listener.accept()).await;
+    let mut client = first.ok().and_then(Result::ok).map(|(stream, _)| stream);
     let (mut output, mut typed) = ([0; 4096], [0; 4096]);
     while open {
         if let Some(stream) = &mut client
