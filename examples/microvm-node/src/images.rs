@@ -24,10 +24,11 @@ impl ImageStore {
     pub(crate) fn find(&self, name: &str) -> Result<Image> {
         let dir = self.dir.join(folder(name)?);
         let image = Image { kernel: dir.join("kernel"), rootfs: dir.join("rootfs") };
-        match [&image.kernel, &image.rootfs].into_iter().find(|file| !file.is_file()) {
-            None => Ok(image),
-            Some(file) => Err(RuntimeError::gone(name, format!("there is no file {}", file.display()))),
+        let missing = [&image.kernel, &image.rootfs].into_iter().find(|file| !file.is_file());
+        if let Some(file) = missing {
+            return Err(RuntimeError::gone(name, format!("there is no file {}", file.display())));
         }
+        Ok(image)
     }
 
     fn info(&self, name: &str) -> Result<ImageInfo> {
