@@ -71,7 +71,8 @@ impl Stage {
 
     /// An agent on another folder takes its place: nobody follows the VMs.
     async fn stop_agent(&mut self) {
-        self.vms = open(&self.dir.path().join("other")).await;
+        let other = tempfile::tempdir_in(self.dir.path()).unwrap();
+        self.vms = open(&other.keep()).await;
     }
 
     async fn begin(&self, attempt: u32) -> Result<Pod> {
