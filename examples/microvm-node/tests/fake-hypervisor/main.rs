@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -23,6 +24,9 @@ use tokio::net::UnixListener;
 use tokio::sync::{Mutex, Notify};
 
 use guest::Guest;
+
+/// How long between two looks at the socket.
+const LOOK: Duration = Duration::from_secs(5);
 
 struct Vmm {
     requests: PathBuf,
@@ -57,6 +61,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let stream = tokio::select! {
             accepted = listener.accept() => accepted?.0,
             () = vmm.shut_down.notified() => break,
+            // A test that failed has removed its folder.
+            () = tokio::time::sleep(LOOK) => match socket.exists() {
+                true => continue,
+                false => break,
+            },
         };
         let vmm = vmm.clone();
         tokio::spawn(async move {
