@@ -10,6 +10,7 @@
 //! | [`join_a_cluster`] | a node of a cluster, with `kubectl logs` and `exec` |
 //! | [`test_in_virtual_time`] | a test in which hours pass in a moment |
 //! | [`webassembly`] | a node whose pods are WebAssembly modules |
+//! | [`microvm`] | a node whose pods are virtual machines |
 
 #[doc = include_str!("../guide/1-watch-a-runtime.md")]
 pub mod watch_a_runtime {}
@@ -37,3 +38,6 @@ pub mod test_in_virtual_time {}
 
 #[doc = include_str!("../guide/7-webassembly.md")]
 pub mod webassembly {}
+
+#[doc = include_str!("../guide/8-microvm.md")]
+pub mod microvm {}

@@ -17,6 +17,7 @@ use super::command::{self, Plan};
 use super::container::{self, INPUT, Process, Running};
 use super::group::Group;
 use super::log;
+use super::pods;
 use super::proc_fs::{self, Stat};
 use super::record::{ProcessId, Record};
 use crate::verbs::{ContainerKey, ContainerSpec, Result, RuntimeError};
@@ -26,7 +27,12 @@ const PIPES: [&str; 2] = ["stdout", "stderr"];
 
 /// Starts a container. Blocks. Afterwards the container runs and is supervised, or nothing is left of it.
 pub(super) fn launch(shared: &Arc<Shared>, spec: &ContainerSpec) -> Result<Arc<Process>> {
-    let plan = Plan::new(spec, &shared.images)?;
+    let mut plan = Plan::new(spec, &shared.images)?;
+    let temporary = pods::folder(&shared.pods_dir, &spec.pod_key())?;
+    if temporary.is_dir() {
+        // First, so that the pod's own variables win.
+        plan.env.insert(0, ("TMPDIR".into(), temporary.into()));
+    }
     let dir = shared.containers_dir.join(dir_name(&spec.key)?);
     let made = DirBuilder::new().mode(0o700).create(&dir);
     made.map_err(|error| failed(&spec.key, "make", &dir, &error))?;

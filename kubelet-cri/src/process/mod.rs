@@ -26,7 +26,8 @@
 //! # The environment of a container
 //!
 //! A container gets the pod's variables, the agent's `PATH`, and `HOSTNAME` if the pod has its own host name. It gets
-//! nothing else of the agent's environment, and does not inherit the signals that the agent ignores because it runs under `nohup` or
+//! nothing else of the agent's environment, except `TMPDIR`: a folder of its pod, which the pod's containers share, and which is
+//! removed when the pod ends. So no pod sees the temporary files of another one, and none are left behind. A container does not inherit the signals that the agent ignores because it runs under `nohup` or
 //! in the background of a script: such a signal gets a handler that does nothing, which holds for all children of the process. `/dev/termination-log` cannot be mounted, so `TERMINATION_LOG_PATH` has the
 //! path of the file from which the kubelet reads the termination message.
 //!
@@ -75,6 +76,7 @@ mod group;
 mod images;
 mod launch;
 mod log;
+mod pods;
 mod port_forward;
 mod proc_fs;
 mod record;
@@ -103,7 +105,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::verbs::{
     Attach, ByteStream, ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events,
-    Exec, ExecOutput, Images, Logs, PortForward, Result, RuntimeError, Stats, Usage,
+    Exec, ExecOutput, Images, Logs, Pods, PortForward, Result, RuntimeError, Stats, Usage,
 };
 use container::Process;
 use images::ImageTable;
@@ -152,6 +154,7 @@ impl Drop for Lock {
 struct Shared {
     root: PathBuf,
     containers_dir: PathBuf,
+    pods_dir: PathBuf,
     images: ImageTable,
     clock: Clock,
     slots: Mutex<BTreeMap<ContainerKey, Slot>>,
@@ -229,13 +232,17 @@ impl ProcessRuntimeBuilder {
         let root = root.canonicalize().map_err(named)?;
         let lock = lock(&root.join("lock")).map_err(named)?;
         let containers_dir = root.join("containers");
-        make_dir(&containers_dir).map_err(named)?;
+        let pods_dir = root.join("pods");
+        for dir in [&containers_dir, &pods_dir] {
+            make_dir(dir).map_err(named)?;
+        }
 
         let abandon = CancellationToken::new();
         let runtime = ProcessRuntime {
             shared: Arc::new(Shared {
                 root,
                 containers_dir,
+                pods_dir,
                 images: self.images,
                 clock: self.clock,
                 slots: Mutex::default(),
@@ -407,6 +414,10 @@ impl ContainerRuntime for ProcessRuntime {
 
     fn data_dir(&self) -> Option<&Path> {
         Some(&self.shared.root)
+    }
+
+    fn pods(&self) -> Option<&dyn Pods> {
+        Some(self)
     }
 
     fn exec(&self) -> Option<&dyn Exec> {

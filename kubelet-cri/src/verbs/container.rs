@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::PodUid;
 
+use super::pod::PodKey;
+
 /// Identifies a container: the pod's UID, the container's name in the pod, and the attempt.
 ///
 /// A restart is a new container with the next attempt. `Display` prints it for humans.
@@ -50,6 +52,8 @@ pub struct ContainerSpec {
     pub key: ContainerKey,
     /// Its pod.
     pub pod: PodInfo,
+    /// The attempt of its pod, for a runtime that begins [`Pods`](super::Pods).
+    pub pod_attempt: u32,
     /// The image, as the pod's spec names it.
     pub image: String,
     /// Replaces the image's entry point, unless empty.
@@ -90,6 +94,7 @@ impl ContainerSpec {
         Self {
             key,
             pod: PodInfo::default(),
+            pod_attempt: 0,
             image: image.into(),
             command: Vec::new(),
             args: Vec::new(),
@@ -107,6 +112,11 @@ impl ContainerSpec {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
         }
+    }
+
+    /// The key of its pod.
+    pub fn pod_key(&self) -> PodKey {
+        PodKey::new(self.key.pod.clone(), self.pod_attempt)
     }
 }
 
@@ -158,7 +168,7 @@ impl Mount {
     }
 }
 
-/// The limits of a container.
+/// The limits of a container or a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

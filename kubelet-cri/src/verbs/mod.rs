@@ -11,6 +11,9 @@
 //! [`Images`], [`Events`]. Each has a method that returns `None` by default. A call that needs a missing capability
 //! fails with [`Code::Unimplemented`](crate::Code::Unimplemented) and a message that names the capability.
 //!
+//! If a pod is more to your runtime than its containers (a virtual machine, a network), there is the capability [`Pods`]: the
+//! adapter begins the pod before its first container, and ends it after the last one. Without it, a pod is only a record.
+//!
 //! `kubectl exec`, `attach` and `port-forward` also need a streaming server, which serves the capabilities at URLs
 //! ([`CriAdapterBuilder::streaming`]).
 //!
@@ -67,6 +70,7 @@ mod capabilities;
 mod container;
 pub(crate) mod container_log;
 mod error;
+mod pod;
 
 use std::path::Path;
 use std::time::Duration;
@@ -83,6 +87,7 @@ pub use container::{
 };
 pub use container_log::{ContainerLog, LogStream};
 pub use error::{ErrorClass, Result, RuntimeError};
+pub use pod::{DnsSettings, Pod, PodKey, PodSpec, Pods};
 
 /// Your own runtime at the level of containers: five verbs, and optional capabilities.
 ///
@@ -138,6 +143,11 @@ pub trait ContainerRuntime: Send + Sync {
     /// The folder of the host to which containers write. The adapter reports its size and its file system (CRI
     /// `ImageFsInfo`). Without it, the adapter reports the folder of its own records.
     fn data_dir(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Begins and ends pods. Without it, a pod is no more than its containers, and has the host's network.
+    fn pods(&self) -> Option<&dyn Pods> {
         None
     }
 

@@ -152,12 +152,11 @@ impl CriAdapter {
         Ok(())
     }
 
-    /// Marks a sandbox as stopped, and kills what runs in it.
+    /// Marks a sandbox as stopped, kills what runs in it, and ends its pod.
     pub(super) async fn stop_sandbox(&self, call: &'static str, sandbox: &SandboxEntry) -> Result<()> {
         let records = self.records(call).await?;
-        let was_ready = !sandbox.is_stopped();
         let stopped = records.stop_sandbox(sandbox);
-        stopped.map_err(|error| Error::internal(call, &sandbox.id, error.to_string()))?;
+        let was_ready = stopped.map_err(|error| Error::internal(call, &sandbox.id, error.to_string()))?;
         let containers = records.containers_of(&sandbox.id);
         try_join_all(
             containers
@@ -165,6 +164,7 @@ impl CriAdapter {
                 .map(|entry| self.stop(call, entry, Duration::ZERO)),
         )
         .await?;
+        self.end_pod(call, sandbox).await?;
         if was_ready {
             self.changed(&sandbox.id, &sandbox.id, EventType::ContainerStoppedEvent);
         }
@@ -267,7 +267,7 @@ impl Drop for Removal<'_> {
     }
 }
 
-fn gone_is_fine(answer: Result<()>) -> Result<()> {
+pub(super) fn gone_is_fine(answer: Result<()>) -> Result<()> {
     match answer {
         Err(error) if error.is_not_found() => Ok(()),
         answer => answer,

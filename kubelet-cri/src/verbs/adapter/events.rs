@@ -69,14 +69,19 @@ impl CriAdapter {
 
     async fn event(&self, change: Change) -> v1::ContainerEventResponse {
         const CALL: &str = "GetContainerEvents";
-        let sandbox = self.inner.records.sandbox(&change.sandbox_id);
+        let mut status = None;
+        if let Some(sandbox) = self.inner.records.sandbox(&change.sandbox_id) {
+            // Hints, too: who needs the addresses asks for the status.
+            let addresses = self.addresses(CALL, &sandbox).await.unwrap_or_default();
+            status = Some(response::sandbox_status(&sandbox, addresses));
+        }
         let created_at = self.now();
         let containers = self.statuses_of(CALL, &change.sandbox_id).await;
         v1::ContainerEventResponse {
             container_id: change.id,
             container_event_type: change.kind as i32,
             created_at,
-            pod_sandbox_status: sandbox.map(|sandbox| response::sandbox_status(&sandbox, &self.inner.pod_ip)),
+            pod_sandbox_status: status,
             containers_statuses: containers.unwrap_or_default(),
         }
     }

@@ -4,6 +4,7 @@ mod containers;
 mod disk_usage;
 mod events;
 mod image_service;
+mod pods;
 mod records;
 mod request;
 mod response;
@@ -37,7 +38,9 @@ const EVENT_BUFFER: usize = 1024;
 ///
 /// * **A sandbox is a record.** It is ready from `RunPodSandbox` until `StopPodSandbox`, independent of its containers.
 ///   It isolates nothing: all pods share the host's network. A pod that is not on the host's network gets the IP
-///   [`pod_ip`](CriAdapterBuilder::pod_ip), `127.0.0.1` by default. The status of a sandbox repeats the requested
+///   [`pod_ip`](CriAdapterBuilder::pod_ip), `127.0.0.1` by default. With the capability [`Pods`](super::Pods), `RunPodSandbox`
+///   begins a pod of the runtime, which may have its own addresses, and `StopPodSandbox` ends it. If the begin fails, so does
+///   `RunPodSandbox`. If the runtime does not list the pod any more, the sandbox is not ready any more. The status of a sandbox repeats the requested
 ///   namespace options, although they have no effect, because a kubelet replaces a sandbox whose options differ. The
 ///   adapter refuses a host port that differs from the container's port, a runtime handler other than the runtime's
 ///   name, user namespaces, sysctls, image volumes, and users by name.
@@ -192,7 +195,8 @@ impl CriAdapterBuilder {
         self
     }
 
-    /// The reported IP of pods that are not on the host's network; `127.0.0.1` by default.
+    /// The reported IP of pods that are not on the host's network and have no [addresses](super::Pod::addresses) of their own;
+    /// `127.0.0.1` by default.
     pub fn pod_ip(mut self, ip: std::net::IpAddr) -> Self {
         self.pod_ip = ip.to_string();
         self

@@ -33,7 +33,19 @@ pub(super) struct SandboxEntry {
     pub(super) config: v1::PodSandboxConfig,
     pub(super) runtime_handler: String,
     pub(super) created_at: i64,
-    stopped: Mutex<bool>,
+    phase: Mutex<SandboxPhase>,
+    /// Held while its pod begins or ends.
+    pub(super) turn: tokio::sync::Mutex<()>,
+}
+
+/// The phase of a sandbox in the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SandboxPhase {
+    /// The runtime begins its pod. Nobody sees the sandbox. On disk it is stopped, so that the next agent ends the pod if this
+    /// one ends meanwhile.
+    Beginning,
+    Ready,
+    Stopped,
 }
 
 /// A container.
@@ -120,7 +132,9 @@ impl Records {
     }
 
     pub(super) fn sandboxes(&self) -> Vec<Arc<SandboxEntry>> {
-        self.maps.read().sandboxes.values().cloned().collect()
+        let maps = self.maps.read();
+        let seen = maps.sandboxes.values().filter(|sandbox| !sandbox.is_beginning());
+        seen.cloned().collect()
     }
 
     pub(super) fn containers(&self) -> Vec<Arc<ContainerEntry>> {
@@ -135,7 +149,7 @@ impl Records {
 
     /// By its id, or by the beginning of it if that fits one only.
     pub(super) fn sandbox(&self, id: &str) -> Option<Arc<SandboxEntry>> {
-        by_id(&self.maps.read().sandboxes, id)
+        by_id(&self.maps.read().sandboxes, id).filter(|sandbox| !sandbox.is_beginning())
     }
 
     /// By its id, or by the beginning of it if that fits one only.
@@ -154,6 +168,7 @@ impl Records {
         config: v1::PodSandboxConfig,
         runtime_handler: String,
         created_at: i64,
+        phase: SandboxPhase,
     ) -> Result<Arc<SandboxEntry>, AddError> {
         let entry = {
             let mut maps = self.maps.write();
@@ -166,7 +181,8 @@ impl Records {
                 config,
                 runtime_handler,
                 created_at,
-                stopped: Mutex::new(false),
+                phase: Mutex::new(phase),
+                turn: tokio::sync::Mutex::default(),
             });
             maps.sandboxes.insert(entry.id.clone(), entry.clone());
             entry
@@ -211,13 +227,23 @@ impl Records {
         Ok(entry)
     }
 
-    /// From now on, no container is added or started in it.
-    pub(super) fn stop_sandbox(&self, entry: &SandboxEntry) -> io::Result<()> {
-        let first = {
+    /// Its pod has begun.
+    pub(super) fn make_ready(&self, entry: &SandboxEntry) -> io::Result<()> {
+        self.save_sandbox_as(entry, SandboxPhase::Ready)?;
+        *entry.phase.lock() = SandboxPhase::Ready;
+        Ok(())
+    }
+
+    /// From now on, no container is added or started in it. Returns whether it was ready before.
+    pub(super) fn stop_sandbox(&self, entry: &SandboxEntry) -> io::Result<bool> {
+        let before = {
             let _maps = self.maps.write();
-            !std::mem::replace(&mut *entry.stopped.lock(), true)
+            std::mem::replace(&mut *entry.phase.lock(), SandboxPhase::Stopped)
         };
-        if first { self.save_sandbox(entry) } else { Ok(()) }
+        if before != SandboxPhase::Stopped {
+            self.save_sandbox(entry)?;
+        }
+        Ok(before == SandboxPhase::Ready)
     }
 
     pub(super) fn remove_sandbox(&self, entry: &SandboxEntry) -> io::Result<()> {
@@ -262,8 +288,13 @@ impl Records {
     }
 
     fn save_sandbox(&self, entry: &SandboxEntry) -> io::Result<()> {
+        let phase = *entry.phase.lock();
+        self.save_sandbox_as(entry, phase)
+    }
+
+    fn save_sandbox_as(&self, entry: &SandboxEntry, phase: SandboxPhase) -> io::Result<()> {
         self.save(&entry.id, "sandbox", || {
-            SandboxRecord::from(entry).encode_to_vec()
+            SandboxRecord::new(entry, phase).encode_to_vec()
         })
     }
 
@@ -302,7 +333,19 @@ impl From<io::Error> for AddError {
 
 impl SandboxEntry {
     pub(super) fn is_stopped(&self) -> bool {
-        *self.stopped.lock()
+        *self.phase.lock() != SandboxPhase::Ready
+    }
+
+    fn is_beginning(&self) -> bool {
+        *self.phase.lock() == SandboxPhase::Beginning
+    }
+
+    /// If it is not ready now, it is stopped: the pod that may be left has to be ended.
+    pub(super) fn begin_is_over(&self) {
+        let mut phase = self.phase.lock();
+        if *phase == SandboxPhase::Beginning {
+            *phase = SandboxPhase::Stopped;
+        }
     }
 
     fn pod_and_attempt(&self) -> (&str, u32) {
@@ -394,26 +437,29 @@ struct ContainerRecord {
     ended_at: i64,
 }
 
-impl From<&SandboxEntry> for SandboxRecord {
-    fn from(entry: &SandboxEntry) -> Self {
+impl SandboxRecord {
+    fn new(entry: &SandboxEntry, phase: SandboxPhase) -> Self {
         Self {
             id: entry.id.clone(),
             config: Some(entry.config.clone()),
             runtime_handler: entry.runtime_handler.clone(),
             created_at: entry.created_at,
-            stopped: entry.is_stopped(),
+            stopped: phase != SandboxPhase::Ready,
         }
     }
-}
 
-impl SandboxRecord {
     fn into_entry(self) -> io::Result<SandboxEntry> {
         Ok(SandboxEntry {
             config: self.config.ok_or_else(incomplete)?,
             id: self.id,
             runtime_handler: self.runtime_handler,
             created_at: self.created_at,
-            stopped: Mutex::new(self.stopped),
+            phase: Mutex::new(if self.stopped {
+                SandboxPhase::Stopped
+            } else {
+                SandboxPhase::Ready
+            }),
+            turn: tokio::sync::Mutex::default(),
         })
     }
 }

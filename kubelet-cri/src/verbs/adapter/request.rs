@@ -4,21 +4,73 @@ use std::path::{Path, PathBuf};
 
 use super::records::{ContainerEntry, SandboxEntry};
 use crate::v1;
-use crate::verbs::{ContainerSpec, EnvVar, Limits, Mount, PodInfo, RegistryLogin};
+use crate::verbs::{
+    ContainerSpec, DnsSettings, EnvVar, Limits, Mount, PodInfo, PodKey, PodSpec, RegistryLogin,
+};
 
-/// The spec of the container to start.
-pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry) -> ContainerSpec {
-    let config = &container.config;
-    let pod = &sandbox.config;
+/// The key of a sandbox's pod.
+pub(super) fn pod_key(pod: &v1::PodSandboxConfig) -> PodKey {
+    let metadata = pod.metadata.as_ref();
+    metadata.map_or_else(
+        || PodKey::new("", 0),
+        |metadata| PodKey::new(metadata.uid.as_str(), metadata.attempt),
+    )
+}
+
+/// The spec of the pod to begin.
+pub(super) fn pod_spec(pod: &v1::PodSandboxConfig) -> PodSpec {
+    let mut spec = PodSpec::new(pod_key(pod));
+    spec.info = pod_info(pod);
+    spec.host_network = is_on_host_network(pod);
+    let ports = pod.port_mappings.iter();
+    spec.host_ports = ports
+        .filter_map(|port| u16::try_from(port.host_port).ok().filter(|port| *port != 0))
+        .collect();
+    if let Some(dns) = pod.dns_config.clone() {
+        spec.dns = DnsSettings {
+            servers: dns.servers,
+            searches: dns.searches,
+            options: dns.options,
+        };
+    }
+    if let Some(linux) = &pod.linux {
+        spec.limits = linux.resources.as_ref().map_or_else(Limits::default, limits);
+        spec.overhead = linux.overhead.as_ref().map_or_else(Limits::default, limits);
+        spec.cgroup_parent = Some(&linux.cgroup_parent)
+            .filter(|parent| !parent.is_empty())
+            .map(PathBuf::from);
+    }
+    spec
+}
+
+fn pod_info(pod: &v1::PodSandboxConfig) -> PodInfo {
     let metadata = pod.metadata.clone().unwrap_or_default();
-    let mut spec = ContainerSpec::new(container.key.clone(), image_name(config));
-    spec.pod = PodInfo {
+    PodInfo {
         namespace: metadata.namespace,
         name: metadata.name,
         hostname: pod.hostname.clone(),
         labels: pod.labels.clone(),
         annotations: pod.annotations.clone(),
-    };
+    }
+}
+
+/// Whether a sandbox asks for the network of the host.
+pub(super) fn is_on_host_network(pod: &v1::PodSandboxConfig) -> bool {
+    let security = pod
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.as_ref());
+    let options = security.and_then(|security| security.namespace_options.as_ref());
+    options.is_some_and(|options| options.network() == v1::NamespaceMode::Node)
+}
+
+/// The spec of the container to start.
+pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry) -> ContainerSpec {
+    let config = &container.config;
+    let pod = &sandbox.config;
+    let mut spec = ContainerSpec::new(container.key.clone(), image_name(config));
+    spec.pod = pod_info(pod);
+    spec.pod_attempt = pod_key(pod).attempt;
     spec.command = config.command.clone();
     spec.args = config.args.clone();
     spec.env = config

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::nanos;
 use super::records::{ContainerEntry, Phase, SandboxEntry};
-use super::request::{image_name, log_path};
+use super::request::{image_name, is_on_host_network, log_path};
 use crate::v1;
 use crate::verbs::{Container, ContainerState};
 
@@ -125,8 +125,8 @@ pub(super) fn sandbox(entry: &SandboxEntry) -> v1::PodSandbox {
     }
 }
 
-/// The sandbox as `PodSandboxStatus` shows it; `pod_ip` for one that is not on the host's network.
-pub(super) fn sandbox_status(entry: &SandboxEntry, pod_ip: &str) -> v1::PodSandboxStatus {
+/// The sandbox as `PodSandboxStatus` shows it; `addresses` for one that is not on the host's network.
+pub(super) fn sandbox_status(entry: &SandboxEntry, addresses: Vec<String>) -> v1::PodSandboxStatus {
     let security = entry
         .config
         .linux
@@ -135,20 +135,18 @@ pub(super) fn sandbox_status(entry: &SandboxEntry, pod_ip: &str) -> v1::PodSandb
     let options = security
         .and_then(|security| security.namespace_options.clone())
         .unwrap_or_default();
-    let own_network = options.network() != v1::NamespaceMode::Node;
-    let ip = if own_network && !entry.is_stopped() {
-        pod_ip
-    } else {
-        ""
-    };
+    let mut addresses = addresses.into_iter();
+    if is_on_host_network(&entry.config) || entry.is_stopped() {
+        addresses = Vec::new().into_iter();
+    }
     v1::PodSandboxStatus {
         id: entry.id.clone(),
         metadata: entry.config.metadata.clone(),
         state: sandbox_state(entry) as i32,
         created_at: entry.created_at,
         network: Some(v1::PodSandboxNetworkStatus {
-            ip: ip.to_owned(),
-            additional_ips: Vec::new(),
+            ip: addresses.next().unwrap_or_default(),
+            additional_ips: addresses.map(|ip| v1::PodIp { ip }).collect(),
         }),
         linux: Some(v1::LinuxPodSandboxStatus {
             namespaces: Some(v1::Namespace {

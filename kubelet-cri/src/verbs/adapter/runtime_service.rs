@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::future::try_join_all;
 use futures::stream::BoxStream;
 
-use super::records::{AddError, Phase};
+use super::records::{AddError, Phase, SandboxPhase};
 use super::{CriAdapter, Result, request, response};
 use crate::error::{Code, Error};
 use crate::services::{KUBELET_API_VERSION, RuntimeService};
@@ -72,7 +72,10 @@ impl RuntimeService for CriAdapter {
         if let Some(feature) = request::unsupported_by_sandbox(&config) {
             return Err(self.missing(CALL, &pod, feature));
         }
-        let added = self.records(CALL).await?.add_sandbox(config, handler, self.now());
+        let pods = self.inner.runtime.pods();
+        let phase = pods.map_or(SandboxPhase::Ready, |_| SandboxPhase::Beginning);
+        let records = self.records(CALL).await?;
+        let added = records.add_sandbox(config, handler, self.now(), phase);
         let entry = added.map_err(|error| match error {
             AddError::Exists(id) => {
                 let message = format!("attempt {} of the pod's sandbox is {id:?}", metadata.attempt);
@@ -80,6 +83,9 @@ impl RuntimeService for CriAdapter {
             }
             error => add_failed(CALL, &pod, error),
         })?;
+        if let Some(pods) = pods {
+            self.begin_pod(CALL, pods, &entry).await?;
+        }
         tracing::debug!(%pod, uid = %metadata.uid, id = %entry.id, "sandbox made");
         self.changed(&entry.id, &entry.id, EventType::ContainerCreatedEvent);
         self.changed(&entry.id, &entry.id, EventType::ContainerStartedEvent);
@@ -122,8 +128,9 @@ impl RuntimeService for CriAdapter {
     ) -> Result<v1::PodSandboxStatusResponse> {
         const CALL: &str = "PodSandboxStatus";
         let sandbox = self.sandbox(CALL, &request.pod_sandbox_id).await?;
+        let addresses = self.addresses(CALL, &sandbox).await?;
         let mut answer = v1::PodSandboxStatusResponse {
-            status: Some(response::sandbox_status(&sandbox, &self.inner.pod_ip)),
+            status: Some(response::sandbox_status(&sandbox, addresses)),
             ..Default::default()
         };
         // A kubelet with the evented PLEG reads the containers from this answer. For that kubelet, a timestamp of 0
@@ -140,7 +147,7 @@ impl RuntimeService for CriAdapter {
         request: v1::ListPodSandboxRequest,
     ) -> Result<v1::ListPodSandboxResponse> {
         let filter = request.filter.unwrap_or_default();
-        let sandboxes = self.records("ListPodSandbox").await?.sandboxes();
+        let sandboxes = self.sandboxes("ListPodSandbox").await?;
         let mut items: Vec<_> = sandboxes.iter().map(|entry| response::sandbox(entry)).collect();
         items.retain(|item| {
             item.id.starts_with(&filter.id)

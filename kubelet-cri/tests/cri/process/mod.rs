@@ -5,6 +5,7 @@ mod end;
 mod life_cycle;
 mod node;
 mod output;
+mod pods;
 mod restart;
 mod served;
 mod streams;

@@ -129,6 +129,7 @@ async fn environment_and_working_folder() {
         "PATH=",
         "PWD=",
         "TERMINATION_LOG_PATH=",
+        "TMPDIR=",
         "WORD=last",
     ];
     let variables: Vec<_> = log[1..]

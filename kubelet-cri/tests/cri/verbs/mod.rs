@@ -2,4 +2,5 @@
 
 mod adapter;
 mod disk_usage;
+mod pods;
 mod puppet;

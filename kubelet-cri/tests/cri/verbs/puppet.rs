@@ -1,4 +1,4 @@
-//! A runtime in memory. A test can make each of the five verbs fail or hang. Its only capability is images.
+//! A runtime in memory. A test can make each of the five verbs fail or hang. Its only capabilities are images and pods.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kubelet_core::Clock;
 use kubelet_cri::verbs::{
-    Container, ContainerKey, ContainerRuntime, ContainerSpec, ImageInfo, Images, RegistryLogin, Result,
-    RuntimeError,
+    Container, ContainerKey, ContainerRuntime, ContainerSpec, ImageInfo, Images, Pod, PodKey, PodSpec, Pods,
+    RegistryLogin, Result, RuntimeError,
 };
 
 #[derive(Default)]
@@ -21,6 +21,7 @@ pub(crate) struct Puppet {
     pub(crate) orders: Mutex<BTreeMap<&'static str, Order>>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) shelf: Option<Shelf>,
+    pub(crate) farm: Option<Arc<Farm>>,
     pub(crate) clock: Clock,
 }
 
@@ -30,6 +31,16 @@ pub(crate) struct Shelf {
     pub(crate) sizes: Vec<u64>,
     /// The credentials of the pulls that had some.
     pub(crate) logins: Arc<Mutex<Vec<RegistryLogin>>>,
+}
+
+/// Pods in memory, whose begin and end a test can make fail or hang.
+#[derive(Default)]
+pub(crate) struct Farm {
+    pub(crate) pods: Mutex<BTreeMap<PodKey, Pod>>,
+    pub(crate) specs: Mutex<Vec<PodSpec>>,
+    pub(crate) ends: Mutex<Vec<PodKey>>,
+    pub(crate) addresses: Vec<std::net::IpAddr>,
+    pub(crate) orders: Mutex<BTreeMap<&'static str, Order>>,
 }
 
 #[derive(Clone)]
@@ -48,12 +59,41 @@ impl Puppet {
     }
 
     async fn obey(&self, verb: &'static str) -> Result<()> {
-        let order = self.orders.lock().unwrap().get(verb).cloned();
-        match order {
-            None => Ok(()),
-            Some(Order::Fail(error)) => Err(error),
-            Some(Order::Hang) => std::future::pending().await,
-        }
+        obey(&self.orders, verb).await
+    }
+}
+
+async fn obey(orders: &Mutex<BTreeMap<&'static str, Order>>, verb: &'static str) -> Result<()> {
+    let order = orders.lock().unwrap().get(verb).cloned();
+    match order {
+        None => Ok(()),
+        Some(Order::Fail(error)) => Err(error),
+        Some(Order::Hang) => std::future::pending().await,
+    }
+}
+
+/// A pod that hangs has begun already.
+#[async_trait]
+impl Pods for Farm {
+    async fn list(&self) -> Result<Vec<Pod>> {
+        obey(&self.orders, "list").await?;
+        Ok(self.pods.lock().unwrap().values().cloned().collect())
+    }
+
+    async fn begin(&self, spec: &PodSpec) -> Result<Pod> {
+        self.specs.lock().unwrap().push(spec.clone());
+        let mut pod = Pod::new(spec.key.clone());
+        pod.addresses = self.addresses.clone();
+        self.pods.lock().unwrap().insert(spec.key.clone(), pod.clone());
+        obey(&self.orders, "begin").await?;
+        Ok(pod)
+    }
+
+    async fn end(&self, key: &PodKey) -> Result<()> {
+        self.ends.lock().unwrap().push(key.clone());
+        obey(&self.orders, "end").await?;
+        self.pods.lock().unwrap().remove(key);
+        Ok(())
     }
 }
 
@@ -97,6 +137,10 @@ impl ContainerRuntime for Puppet {
 
     fn images(&self) -> Option<&dyn Images> {
         Some(self.shelf.as_ref()?)
+    }
+
+    fn pods(&self) -> Option<&dyn Pods> {
+        Some(&**self.farm.as_ref()?)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kubelet_cri::verbs::{
-    Attach, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events, Exec, Images, Logs,
+    Attach, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events, Exec, Images, Logs, Pods,
     PortForward, Result, RuntimeError, Stats,
 };
 
@@ -61,6 +61,10 @@ impl ContainerRuntime for Wrapper {
 
     fn data_dir(&self) -> Option<&Path> {
         self.runtime.data_dir()
+    }
+
+    fn pods(&self) -> Option<&dyn Pods> {
+        self.runtime.pods()
     }
 
     fn exec(&self) -> Option<&dyn Exec> {
