@@ -116,7 +116,9 @@ async fn a_shorter_grace_period_applies() {
         stage.vms.stop(&spec.key, Duration::from_secs(3600)),
         stage.vms.stop(&spec.key, Duration::ZERO),
     );
-    (first.unwrap(), second.unwrap());
+    for stopped in [first, second] {
+        stopped.unwrap();
+    }
     assert_eq!(stage.exit(&spec).await.unwrap().code, 137);
     stage.end(0).await;
 }

@@ -14,7 +14,7 @@ async fn the_next_agent_takes_over_a_running_vm() {
     stage.says("booted").await;
     stage.restart().await;
     assert_eq!(stage.pods().await, [0]);
-    assert_eq!(stage.vms.list().await.unwrap(), [started.clone()]);
+    assert_eq!(stage.vms.list().await.unwrap(), std::slice::from_ref(&started));
     assert_eq!(stage.vms.start(&spec).await.unwrap(), started, "it is not started again");
     assert_eq!(stage.begin(0).await.unwrap().addresses.len(), 1);
     assert_ne!(stage.begin(1).await.unwrap().addresses, stage.begin(0).await.unwrap().addresses);
