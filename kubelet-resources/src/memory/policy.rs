@@ -73,14 +73,21 @@ impl StaticPolicy {
         for (pod_uid, container, block) in self.all_blocks(state) {
             self.check_block(pod_uid, container, block)?;
         }
-        let blocks = || self.all_blocks(state).map(|(_, _, block)| block);
-        let expected = place(&self.empty, blocks());
-        match are_equal(&state.nodes, &expected, mixed(blocks())) {
+        let (_, are_right) = self.expected_nodes(state);
+        match are_right {
             true => Ok(()),
             false => Err(Error::Refused(
                 "[memorymanager] the expected machine state is different from the real one".to_owned(),
             )),
         }
+    }
+
+    /// The nodes that follow from the blocks of a state, and whether the state's nodes equal them.
+    fn expected_nodes(&self, state: &MemoryState) -> (NodeMap, bool) {
+        let blocks = || self.all_blocks(state).map(|(_, _, block)| block);
+        let expected = place(&self.empty, blocks());
+        let are_right = are_equal(&state.nodes, &expected, mixed(blocks()));
+        (expected, are_right)
     }
 
     /// All blocks that were allocated, with the pod's UID and the container's name. Pods with pod-level resources have theirs as a
@@ -187,9 +194,8 @@ impl StaticPolicy {
         // After blocks of different groups on one node, the kubelet loses memory here, or frees it on the wrong node and refuses its own
         // state at the next start.
         let complete = give_back(&mut state.nodes, &blocks);
-        let left = || self.all_blocks(state).map(|(_, _, block)| block);
-        let expected = place(&self.empty, left());
-        if !complete || !are_equal(&state.nodes, &expected, mixed(left())) {
+        let (expected, are_right) = self.expected_nodes(state);
+        if !complete || !are_right {
             tracing::warn!(
                 pod_uid,
                 container,
