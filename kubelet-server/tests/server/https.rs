@@ -396,9 +396,16 @@ async fn certificate_files_are_read_again() {
         format!("{}{}", ca.pem(), Authority::new("b").pem()),
     )
     .unwrap();
+    let changed = tokio::time::Instant::now();
     while format!("{found:?}") != "ClientCa { authorities: 2 }" {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+    // In virtual time.
+    assert!(
+        changed.elapsed() <= Duration::from_secs(10),
+        "{:?}",
+        changed.elapsed()
+    );
     shutdown.cancel();
     running.await.unwrap();
 }

@@ -350,10 +350,12 @@ async fn story<R: RuntimeService + ImageService>(runtime: &R) -> Vec<String> {
             break;
         }
     }
-    // containerd promises no order between containers. The end of a container that is removed while it runs has two events from two of
-    // its tasks, in any order.
+    // containerd promises no order between containers.
     let of = |line: &str| story.ids.iter().position(|id| line.starts_with(id.as_str()));
-    told.sort_by_key(|line| (of(line), line.contains("CONTAINER_DELETED_EVENT")));
+    // Nor between the last two events of a container that was removed while it ran: two of its tasks emit them.
+    let is_removal =
+        |line: &str| line.starts_with(second.as_str()) && line.contains("CONTAINER_DELETED_EVENT");
+    told.sort_by_key(|line| (of(line), is_removal(line)));
     for line in told {
         story.tell("event", line);
     }
