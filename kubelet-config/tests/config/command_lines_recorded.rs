@@ -10,6 +10,8 @@ use kubelet_config::kubelet_configuration::validation::Host;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::kubelet_configuration_recorded::without_type;
+
 /// Where the recorded files lay, as relative paths in them show: the file here, and drop-ins in `d`.
 const RECORDED_FOLDER: &str = "/etc/kubernetes/x";
 
@@ -152,11 +154,7 @@ fn differing_start(case: &Case, server: &KubeletServer, expected: &Value, folder
     }
     let shown = serde_json::to_string(&server.configuration.configz()).unwrap();
     let shown = shown.replace(&folder.display().to_string(), RECORDED_FOLDER);
-    let mut shown: Value = serde_json::from_str(&shown).unwrap();
-    // The recording is without them.
-    let configuration = shown["kubeletconfig"].as_object_mut().unwrap();
-    configuration.remove("apiVersion").unwrap();
-    configuration.remove("kind").unwrap();
+    let shown = without_type(serde_json::from_str(&shown).unwrap());
     if &shown["kubeletconfig"] != expected {
         let (shown, expected) = (
             shown["kubeletconfig"].as_object().unwrap(),

@@ -60,8 +60,8 @@ fn loads_as_recorded() {
     );
 }
 
-/// These cases were recorded before the kubelet's server added `apiVersion` and `kind`.
-fn without_type(mut shown: Value) -> Value {
+/// The configuration as it is recorded: without the `apiVersion` and `kind` that `/configz` has.
+pub(crate) fn without_type(mut shown: Value) -> Value {
     let configuration = shown["kubeletconfig"].as_object_mut().unwrap();
     assert_eq!(
         configuration.remove("apiVersion").unwrap(),
@@ -85,7 +85,7 @@ fn differs(case: &Case, folder: &Path) -> Option<String> {
         (Ok(loaded), Some(expected)) => {
             let shown = serde_json::to_string(&loaded.config.configz()).unwrap();
             let shown = shown.replace(&format!("{}/", folder.display()), RECORDED_FOLDER);
-            let shown: Value = without_type(serde_json::from_str(&shown).unwrap());
+            let shown = without_type(serde_json::from_str(&shown).unwrap());
             differing_field(&shown["kubeletconfig"], expected, "")
         }
         (Err(error), None) => wrongly_rejected(case, &error),
