@@ -26,10 +26,14 @@
 //! # The environment of a container
 //!
 //! A container gets the pod's variables, the agent's `PATH`, and `HOSTNAME` if the pod has its own host name. It gets
-//! nothing else of the agent's environment, except `TMPDIR`: a folder of its pod, which the pod's containers share, and which is
-//! removed when the pod ends. So no pod sees the temporary files of another one, and none are left behind. A container does not inherit the signals that the agent ignores because it runs under `nohup` or
-//! in the background of a script: such a signal gets a handler that does nothing, which holds for all children of the process. `/dev/termination-log` cannot be mounted, so `TERMINATION_LOG_PATH` has the
-//! path of the file from which the kubelet reads the termination message.
+//! nothing else of the agent's environment.
+//!
+//! * `TMPDIR` is a folder of its pod. The pod's containers share it, and it is removed when the pod ends.
+//! * `TERMINATION_LOG_PATH` is the path of the file from which the kubelet reads the termination message, because `/dev/termination-log`
+//!   cannot be mounted.
+//!
+//! A container does not inherit the signals that the agent ignores because it runs under `nohup` or in the background of a script: such
+//! a signal gets a handler that does nothing, which holds for all children of the process.
 //!
 //! # Exec, attach and port-forward
 //!

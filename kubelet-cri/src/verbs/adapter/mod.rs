@@ -38,12 +38,12 @@ const EVENT_BUFFER: usize = 1024;
 ///
 /// * **A sandbox is a record.** It is ready from `RunPodSandbox` until `StopPodSandbox`, independent of its containers.
 ///   It isolates nothing: all pods share the host's network. A pod that is not on the host's network gets the IP
-///   [`pod_ip`](CriAdapterBuilder::pod_ip), `127.0.0.1` by default. With the capability [`Pods`](super::Pods), `RunPodSandbox`
-///   begins a pod of the runtime, which may have its own addresses, and `StopPodSandbox` ends it. If the begin fails, so does
-///   `RunPodSandbox`. If the runtime does not list the pod any more, the sandbox is not ready any more. The status of a sandbox repeats the requested
+///   [`pod_ip`](CriAdapterBuilder::pod_ip), `127.0.0.1` by default. The status of a sandbox repeats the requested
 ///   namespace options, although they have no effect, because a kubelet replaces a sandbox whose options differ. The
 ///   adapter refuses a host port that differs from the container's port, a runtime handler other than the runtime's
 ///   name, user namespaces, sysctls, image volumes, and users by name.
+/// * **With the capability [`Pods`](super::Pods), a sandbox is a pod of the runtime.** `RunPodSandbox` begins it and fails if that fails;
+///   `StopPodSandbox` ends it. The pod may have its own addresses. Once the runtime does not list it any more, the sandbox is not ready.
 /// * **A container is a record, too**, with config, labels, annotations and log path. The runtime provides only its
 ///   state. `CreateContainer` calls no verb, `StartContainer` calls start.
 /// * **After a failed start**, the container is exited with code 128 and reason `StartError`, as in containerd. A
