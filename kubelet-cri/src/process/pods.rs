@@ -21,6 +21,13 @@ impl Pods for ProcessRuntime {
         Ok(pods)
     }
 
+    async fn inspect(&self, key: &PodKey) -> Result<Pod> {
+        match folder(&self.shared.pods_dir, key)?.is_dir() {
+            true => Ok(Pod::new(key.clone())),
+            false => Err(RuntimeError::gone(key, "no such pod")),
+        }
+    }
+
     async fn begin(&self, spec: &PodSpec) -> Result<Pod> {
         let dir = folder(&self.shared.pods_dir, &spec.key)?;
         make_dir(&dir).map_err(|error| failed(&spec.key, "make", &dir, &error))?;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use kubelet_core::PodUid;
 
 use super::container::{Limits, PodInfo};
-use super::error::Result;
+use super::error::{Result, RuntimeError};
 
 /// Begins and ends pods: for a runtime to which a pod is more than its containers, such as a virtual machine, a network or
 /// a folder (CRI `RunPodSandbox`, `StopPodSandbox`, `RemovePodSandbox`).
@@ -29,11 +29,19 @@ use super::error::Result;
 /// * `begin` and `end` do not run at the same time for one pod.
 ///
 /// [`ContainerSpec::pod_key`]: super::ContainerSpec::pod_key
+/// [`ErrorClass::Gone`]: super::ErrorClass::Gone
 #[async_trait]
 pub trait Pods: Send + Sync {
     /// All pods that have begun and not ended. A pod that ended by itself is not among them: its sandbox is no longer ready
     /// then, and a kubelet ends the pod and begins its next attempt, if the restart policy allows.
     async fn list(&self) -> Result<Vec<Pod>>;
+
+    /// One pod of this list; [`ErrorClass::Gone`] if it is not there. By default it is looked up in the list.
+    async fn inspect(&self, key: &PodKey) -> Result<Pod> {
+        let pods = self.list().await?;
+        let pod = pods.into_iter().find(|pod| pod.key == *key);
+        pod.ok_or_else(|| RuntimeError::gone(key, "no such pod"))
+    }
 
     /// Begins a pod, and returns once containers can be started in it. A pod that has begun is returned as it is.
     ///

@@ -1,6 +1,6 @@
 //! Pods of the runtime: begins them with their sandboxes, ends them, and finds those that ended by themselves.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::records::SandboxEntry;
 use super::{CriAdapter, Result, request};
 use crate::error::Error;
 use crate::v1::ContainerEventType as EventType;
-use crate::verbs::{Pod, PodKey, Pods};
+use crate::verbs::{PodKey, Pods};
 
 impl CriAdapter {
     /// Begins the pod of a new sandbox, and makes the sandbox ready. If that fails, the pod is ended and the sandbox is gone;
@@ -60,48 +60,41 @@ impl CriAdapter {
     /// All sandboxes. One whose pod ended by itself is not ready any more.
     pub(super) async fn sandboxes(&self, call: &'static str) -> Result<Vec<Arc<SandboxEntry>>> {
         let sandboxes = self.records(call).await?.sandboxes();
-        self.pods_of(call, &sandboxes).await?;
-        Ok(sandboxes)
-    }
-
-    /// The addresses of a sandbox that is not on the host's network.
-    pub(super) async fn addresses(
-        &self,
-        call: &'static str,
-        sandbox: &Arc<SandboxEntry>,
-    ) -> Result<Vec<String>> {
-        let mut pods = self.pods_of(call, std::slice::from_ref(sandbox)).await?;
-        let pod = pods.remove(&request::pod_key(&sandbox.config));
-        let addresses = pod.map(|pod| pod.addresses).unwrap_or_default();
-        if addresses.is_empty() {
-            return Ok(vec![self.inner.pod_ip.clone()]);
-        }
-        Ok(addresses.iter().map(ToString::to_string).collect())
-    }
-
-    /// The pods of the runtime. Records for these sandboxes which pods ended by themselves.
-    async fn pods_of(
-        &self,
-        call: &'static str,
-        sandboxes: &[Arc<SandboxEntry>],
-    ) -> Result<HashMap<PodKey, Pod>> {
         let Some(pods) = self.inner.runtime.pods() else {
-            return Ok(HashMap::new());
+            return Ok(sandboxes);
         };
         // Read before the list: a pod that begins meanwhile may be missing in the list.
         let ready: Vec<_> = sandboxes.iter().filter(|sandbox| !sandbox.is_stopped()).collect();
         if ready.is_empty() {
-            return Ok(HashMap::new());
+            return Ok(sandboxes);
         }
         let list = self.within(call, "", Duration::ZERO, pods.list()).await?;
-        let live: HashMap<_, _> = list.into_iter().map(|pod| (pod.key.clone(), pod)).collect();
+        let live: HashSet<PodKey> = list.into_iter().map(|pod| pod.key).collect();
         for sandbox in ready {
             let key = request::pod_key(&sandbox.config);
-            if !live.contains_key(&key) {
+            if !live.contains(&key) {
                 self.lost(call, sandbox, &key).await?;
             }
         }
-        Ok(live)
+        Ok(sandboxes)
+    }
+
+    /// The addresses of a sandbox that is not on the host's network. If its pod ended by itself, it is not ready any more.
+    pub(super) async fn addresses(&self, call: &'static str, sandbox: &SandboxEntry) -> Result<Vec<String>> {
+        let mut addresses = Vec::new();
+        if let Some(pods) = self.inner.runtime.pods().filter(|_| !sandbox.is_stopped()) {
+            let key = request::pod_key(&sandbox.config);
+            let inspected = self.within(call, &sandbox.id, Duration::ZERO, pods.inspect(&key));
+            match inspected.await {
+                Ok(pod) => addresses = pod.addresses,
+                Err(error) if error.is_not_found() => self.lost(call, sandbox, &key).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        if addresses.is_empty() {
+            return Ok(vec![self.inner.pod_ip.clone()]);
+        }
+        Ok(addresses.iter().map(ToString::to_string).collect())
     }
 
     /// The pod ended by itself, unless its sandbox was stopped meanwhile.

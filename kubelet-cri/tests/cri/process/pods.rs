@@ -58,8 +58,29 @@ async fn temporary_files_are_the_pods_and_end_with_it() {
 #[tokio::test]
 async fn a_pod_without_its_folder_is_not_ready() {
     let node = Node::new().await;
-    node.sandbox("web").await;
-    std::fs::remove_dir_all(node.root.join("processes/pods/uid-of-web_0")).unwrap();
+    let (web, db) = (node.sandbox("web").await, node.sandbox("db").await);
+    for (sandbox, state) in [
+        (&db, v1::PodSandboxState::SandboxReady),
+        (&web, v1::PodSandboxState::SandboxNotready),
+    ] {
+        if *sandbox == web {
+            std::fs::remove_dir_all(node.root.join("processes/pods/uid-of-web_0")).unwrap();
+        }
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: sandbox.clone(),
+            verbose: false,
+        };
+        let status = node
+            .cri
+            .pod_sandbox_status(request)
+            .await
+            .unwrap()
+            .status
+            .unwrap();
+        assert_eq!(status.state(), state);
+    }
+    std::fs::remove_dir_all(node.root.join("processes/pods/uid-of-db_0")).unwrap();
     let sandboxes = node.cri.list_pod_sandbox(Default::default()).await.unwrap();
-    assert_eq!(sandboxes.items[0].state(), v1::PodSandboxState::SandboxNotready);
+    let states: Vec<_> = sandboxes.items.iter().map(v1::PodSandbox::state).collect();
+    assert_eq!(states, [v1::PodSandboxState::SandboxNotready; 2]);
 }
