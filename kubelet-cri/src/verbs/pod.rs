@@ -29,7 +29,6 @@ use super::error::{Result, RuntimeError};
 /// * `begin` and `end` do not run at the same time for one pod.
 ///
 /// [`ContainerSpec::pod_key`]: super::ContainerSpec::pod_key
-/// [`ErrorClass::Gone`]: super::ErrorClass::Gone
 #[async_trait]
 pub trait Pods: Send + Sync {
     /// All pods that have begun and not ended. A pod that ended by itself is not among them: its sandbox is no longer ready
@@ -37,6 +36,8 @@ pub trait Pods: Send + Sync {
     async fn list(&self) -> Result<Vec<Pod>>;
 
     /// One pod of this list; [`ErrorClass::Gone`] if it is not there. By default it is looked up in the list.
+    ///
+    /// [`ErrorClass::Gone`]: super::ErrorClass::Gone
     async fn inspect(&self, key: &PodKey) -> Result<Pod> {
         let pods = self.list().await?;
         let pod = pods.into_iter().find(|pod| pod.key == *key);
