@@ -12,7 +12,7 @@ use kubelet_core::{
     Clock, ConfigObjects, Disk, EventRecorder, Jitter, KubeletBuilder, NodeEventRecorder, NodeGetter,
     PodAdmitHandler, PodSource, Prober, StatsProvider, StatusSink, SummaryProvider, VolumeManager,
 };
-use kubelet_cri::verbs::ContainerRuntime;
+use kubelet_cri::verbs::{ContainerRuntime, CriAdapterBuilder};
 use kubelet_cri::{ImageService, RuntimeService};
 use kubelet_kuberuntime::CriRuntimeBuilder;
 use kubelet_node::LocalNodeBuilder;
@@ -125,6 +125,22 @@ impl NodeAgentBuilder<OfContainers> {
         change: impl FnOnce(CriRuntimeBuilder) -> CriRuntimeBuilder + Send + 'static,
     ) -> Self {
         self.parts.runtime.changes.push(Box::new(change));
+        self
+    }
+
+    /// Changes the adapter that makes pods of the containers of a [runtime of verbs](Self::containers) before it is built, e.g. the
+    /// reported IP of its pods. Other runtimes have none.
+    ///
+    /// ```no_run
+    /// # fn example(builder: kubelet_agent::NodeAgentBuilder<kubelet_agent::OfContainers>, ip: std::net::IpAddr) {
+    /// builder.configure_adapter(move |adapter| adapter.pod_ip(ip));
+    /// # }
+    /// ```
+    pub fn configure_adapter(
+        mut self,
+        change: impl FnOnce(CriAdapterBuilder) -> CriAdapterBuilder + Send + 'static,
+    ) -> Self {
+        self.parts.runtime.adapter.push(Box::new(change));
         self
     }
 

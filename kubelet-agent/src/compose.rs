@@ -162,7 +162,8 @@ impl Base {
             true => streams::open(tasks).await?,
             false => None,
         };
-        let connected = runtime::connect(choice, context, streams).await?;
+        let adapter = take(&mut parts.runtime.adapter);
+        let connected = runtime::connect(choice, adapter, context, streams).await?;
 
         // Resources.
         let shows_health = context.settings.feature_gates.enabled("ResourceHealthStatus");

@@ -9,7 +9,7 @@ use kubelet_core::{
     ContainerResources, DynamicResources, EventType, NodeRuntime as _, PodStatusReporter, ProbeResultCache,
     VolumeManager,
 };
-use kubelet_cri::verbs::ContainerRuntime;
+use kubelet_cri::verbs::{ContainerRuntime, CriAdapterBuilder};
 use kubelet_cri::{CriAdapter, ImageService, KUBELET_API_VERSION, RuntimeService, v1};
 use kubelet_kuberuntime::{CgroupDriver, CriNodeRuntime, CriRuntime, CriRuntimeBuilder, NodeSettings};
 use kubelet_node::LocalNodeBuilder;
@@ -29,6 +29,7 @@ use crate::tasks::Tasks;
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) choice: RuntimeChoice,
+    pub(crate) adapter: Change<CriAdapterBuilder>,
     pub(crate) changes: Change<CriRuntimeBuilder>,
     pub(crate) logs: Option<Arc<dyn ContainerLogs>>,
     pub(crate) streaming: Option<Arc<dyn StreamingRuntime>>,
@@ -156,6 +157,7 @@ impl Connected {
 /// Connects to the runtime, and waits until it answers. `streams` serves what a runtime of verbs cannot serve itself.
 pub(crate) async fn connect(
     choice: RuntimeChoice,
+    adapter: Change<CriAdapterBuilder>,
     context: &Context,
     streams: Option<Arc<dyn StreamingServer>>,
 ) -> Result<Connected> {
@@ -192,11 +194,11 @@ pub(crate) async fn connect(
             }
             RuntimeChoice::Verbs(verbs) => {
                 let name = verbs.name().to_owned();
-                let adapter = CriAdapter::builder(verbs)
+                let builder = CriAdapter::builder(verbs)
                     .records_dir(context.root_dir.path().join("cri"))
                     .clock(context.clock);
-                let adapter =
-                    Arc::new(with(adapter, streams, |adapter, streams| adapter.streaming(streams)).build());
+                let builder = with(builder, streams, |builder, streams| builder.streaming(streams));
+                let adapter = Arc::new(changed(adapter, builder).build());
                 (adapter.clone(), adapter, false, name)
             }
         };

@@ -16,6 +16,7 @@ use kubelet_testing::MemoryRuntime;
 use tokio_util::sync::CancellationToken;
 
 const NODE: &str = "one";
+const POD_IP: &str = "192.0.2.7";
 
 fn settings(folder: &Path) -> Settings {
     let mut settings = Settings::new(folder.join("agent"));
@@ -27,6 +28,7 @@ async fn start(folder: &Path, runtime: impl ContainerRuntime + 'static) -> NodeA
     let agent = NodeAgent::builder(settings(folder)).containers(Arc::new(runtime));
     let agent = agent.serve_kubectl(([127, 0, 0, 1], 0).into());
     agent
+        .configure_adapter(|adapter| adapter.pod_ip(POD_IP.parse().unwrap()))
         .configure_node(|node| node.ready_check(Vec::new))
         .build()
         .await
@@ -89,7 +91,9 @@ async fn what_is_created_over_https_runs() {
     phase(&pods, "Running").await;
     // A client that stays in the process sees the same.
     let own = Api::<Pod>::default_namespaced(own);
-    assert_eq!(own.get("web").await.unwrap().metadata.uid, created.metadata.uid);
+    let running_pod = own.get("web").await.unwrap();
+    assert_eq!(running_pod.metadata.uid, created.metadata.uid);
+    assert_eq!(running_pod.status.unwrap().pod_ip.as_deref(), Some(POD_IP));
     pods.delete("web", &DeleteParams::default()).await.unwrap();
     until("the pod is gone", async || {
         pods.get_opt("web").await.unwrap().is_none().then_some(())
