@@ -10,17 +10,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use futures::stream::{BoxStream, StreamExt as _, unfold};
 use kubelet_core::PodUid;
 use kubelet_cri::verbs::{
-    Attach, ByteStream, ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events,
-    Images, Logs, PodKey, Pods, PortForward, Result, RuntimeError,
+    Attach, ByteStream, ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Ends,
+    Events, Images, Logs, PodKey, Pods, PortForward, Result, RuntimeError,
 };
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -29,9 +28,6 @@ use crate::machine::Machine;
 use crate::network::Subnet;
 use crate::pod::VmPod;
 use crate::record::{self, ContainerRecord};
-
-/// How many ends a slow reader of events may lag behind before it misses one.
-const EVENT_BUFFER: usize = 1024;
 
 /// Runs containers as virtual machines. If it is dropped, they go on, and the next runtime takes them over.
 pub struct MicrovmRuntime {
@@ -49,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) subnet: Option<Subnet>,
     pub(crate) pods: Mutex<BTreeMap<PodKey, Arc<VmPod>>>,
     slots: Mutex<BTreeMap<ContainerKey, Slot>>,
-    ended: broadcast::Sender<ContainerKey>,
+    ended: Ends,
     tasks: TaskTracker,
     /// Set when the runtime is dropped.
     abandon: CancellationToken,
@@ -132,7 +128,7 @@ impl MicrovmRuntimeBuilder {
             subnet: self.subnet,
             pods: Mutex::default(),
             slots: Mutex::default(),
-            ended: broadcast::Sender::new(EVENT_BUFFER),
+            ended: Ends::new(),
             tasks: TaskTracker::new(),
             abandon: abandon.clone(),
             _lock: lock,
@@ -222,8 +218,7 @@ impl Shared {
                 biased;
                 () = abandon.cancelled() => {}
                 () = machine.run() => {
-                    // An error means that there is no reader.
-                    let _ = ended.send(machine.key.clone());
+                    ended.report(machine.key.clone());
                 }
             }
         });
@@ -345,7 +340,7 @@ impl ContainerRuntime for MicrovmRuntime {
     }
 
     fn events(&self) -> Option<&dyn Events> {
-        Some(self)
+        Some(&self.shared.ended)
     }
 }
 
@@ -424,20 +419,5 @@ impl Logs for MicrovmRuntime {
     async fn reopen(&self, key: &ContainerKey) -> Result<()> {
         let reopened = self.get(key).await?.console.reopen();
         reopened.map_err(|error| RuntimeError::transient(key, error.to_string()))
-    }
-}
-
-impl Events for MicrovmRuntime {
-    fn watch(&self) -> BoxStream<'static, ContainerKey> {
-        let ends = unfold(self.shared.ended.subscribe(), |mut ended| async move {
-            loop {
-                match ended.recv().await {
-                    Ok(key) => return Some((key, ended)),
-                    Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return None,
-                }
-            }
-        });
-        ends.boxed()
     }
 }

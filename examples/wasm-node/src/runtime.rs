@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
-
 use std::net::Ipv4Addr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -10,15 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use futures::stream::{BoxStream, StreamExt as _, unfold};
 use kubelet_core::{Clock, PodUid};
 use kubelet_cri::verbs::{
-    ByteStream, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events, Images, Logs, PortForward,
-    Result, RuntimeError, Stats, Usage,
+    ByteStream, Container, ContainerKey, ContainerRuntime, ContainerSpec, Ends, Events, Images, Logs,
+    PortForward, Result, RuntimeError, Stats, Usage,
 };
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::broadcast::{Sender, error::RecvError};
 use tokio_util::task::TaskTracker;
 
 use crate::container::Instance;
@@ -26,16 +23,13 @@ use crate::files;
 use crate::images::ImageStore;
 use crate::program::Compiler;
 
-/// How many ends a slow reader of events may lag behind before it misses one.
-const EVENT_BUFFER: usize = 1024;
-
 /// Runs WebAssembly modules as containers, on threads of their own.
 pub struct WasmRuntime {
     containers_dir: PathBuf,
     images: ImageStore,
     compiler: Arc<Compiler>,
     containers: Mutex<BTreeMap<ContainerKey, Arc<Instance>>>,
-    ended: Sender<ContainerKey>,
+    ended: Ends,
     tasks: TaskTracker,
     /// `None` only while it is dropped.
     threads: Option<tokio::runtime::Runtime>,
@@ -81,7 +75,7 @@ impl WasmRuntimeBuilder {
             images,
             compiler: Arc::new(compiler),
             containers: Mutex::default(),
-            ended: Sender::new(EVENT_BUFFER),
+            ended: Ends::new(),
             tasks: TaskTracker::new(),
             threads: Some(threads),
         })
@@ -152,8 +146,7 @@ impl ContainerRuntime for WasmRuntime {
         let (compiler, ended, run) = (self.compiler.clone(), self.ended.clone(), instance.clone());
         let task = async move {
             run.run(compiler, program, state).await;
-            // An error means that there is no reader.
-            let _ = ended.send(run.container().key);
+            ended.report(run.container().key);
         };
         if let Some(threads) = &self.threads {
             self.tasks.spawn_on(task, threads.handle());
@@ -198,7 +191,7 @@ impl ContainerRuntime for WasmRuntime {
     }
 
     fn events(&self) -> Option<&dyn Events> {
-        Some(self)
+        Some(&self.ended)
     }
 }
 
@@ -224,20 +217,5 @@ impl Logs for WasmRuntime {
 impl Stats for WasmRuntime {
     async fn usage(&self, key: &ContainerKey) -> Result<Usage> {
         self.get(key)?.usage()
-    }
-}
-
-impl Events for WasmRuntime {
-    fn watch(&self) -> BoxStream<'static, ContainerKey> {
-        let ends = unfold(self.ended.subscribe(), |mut ended| async move {
-            loop {
-                match ended.recv().await {
-                    Ok(key) => return Some((key, ended)),
-                    Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return None,
-                }
-            }
-        });
-        ends.boxed()
     }
 }

@@ -260,7 +260,7 @@ impl Process {
         *self.clients.lock() = None;
         self.state.send_replace(ContainerState::Exited(exit));
         // An error means that there is no subscriber.
-        let _ = shared.ended.send(self.key.clone());
+        shared.ended.report(self.key.clone());
     }
 }
 

@@ -99,17 +99,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use futures::stream::{self, BoxStream, StreamExt};
 use kubelet_core::{Clock, PodUid};
 use parking_lot::Mutex;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::verbs::{
-    Attach, ByteStream, ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events,
-    Exec, ExecOutput, Images, Logs, Pods, PortForward, Result, RuntimeError, Stats, Usage,
+    Attach, ByteStream, ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Ends,
+    Events, Exec, ExecOutput, Images, Logs, Pods, PortForward, Result, RuntimeError, Stats, Usage,
 };
 use container::Process;
 use images::ImageTable;
@@ -165,7 +163,7 @@ struct Shared {
     tasks: TaskTracker,
     /// Set when the runtime is dropped: the tasks end and leave the processes as they are.
     abandon: CancellationToken,
-    ended: broadcast::Sender<ContainerKey>,
+    ended: Ends,
     usage: tokio::sync::Mutex<Option<Arc<Snapshot>>>,
 }
 
@@ -175,9 +173,6 @@ enum Slot {
     Starting(watch::Receiver<()>),
     Started(Arc<Process>),
 }
-
-/// How many ended containers a slow reader of events may lag behind before it misses one.
-const EVENT_BUFFER: usize = 1024;
 
 /// Configures a [`ProcessRuntime`].
 #[must_use]
@@ -252,7 +247,7 @@ impl ProcessRuntimeBuilder {
                 slots: Mutex::default(),
                 tasks: TaskTracker::new(),
                 abandon: abandon.clone(),
-                ended: broadcast::Sender::new(EVENT_BUFFER),
+                ended: Ends::new(),
                 usage: tokio::sync::Mutex::default(),
             }),
             closed: AtomicBool::new(false),
@@ -449,7 +444,7 @@ impl ContainerRuntime for ProcessRuntime {
     }
 
     fn events(&self) -> Option<&dyn Events> {
-        Some(self)
+        Some(&self.shared.ended)
     }
 }
 
@@ -500,21 +495,6 @@ impl Stats for ProcessRuntime {
     async fn usage(&self, key: &ContainerKey) -> Result<Usage> {
         let process = self.process(key).await?;
         usage::usage(&self.shared, &process).await
-    }
-}
-
-impl Events for ProcessRuntime {
-    fn watch(&self) -> BoxStream<'static, ContainerKey> {
-        stream::unfold(self.shared.ended.subscribe(), async |mut ended| {
-            loop {
-                match ended.recv().await {
-                    Ok(key) => return Some((key, ended)),
-                    Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return None,
-                }
-            }
-        })
-        .boxed()
     }
 }
 

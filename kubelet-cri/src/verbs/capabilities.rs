@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::PodUid;
 pub use kubelet_core::runtime::streaming::{ByteStream, ClientStreams};
@@ -220,13 +219,6 @@ impl ImageInfo {
             ..Self::default()
         }
     }
-}
-
-/// Reports when a container changed (CRI `GetContainerEvents`).
-pub trait Events: Send + Sync {
-    /// A stream of the containers that end from now on, each at least once. An item is only a hint to read the state. A
-    /// lost item only delays the reader.
-    fn watch(&self) -> BoxStream<'static, ContainerKey>;
 }
 
 #[cfg(test)]

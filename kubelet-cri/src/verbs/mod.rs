@@ -70,6 +70,7 @@ mod capabilities;
 mod container;
 pub(crate) mod container_log;
 mod error;
+mod events;
 mod pod;
 
 use std::path::Path;
@@ -79,14 +80,15 @@ use async_trait::async_trait;
 
 pub use adapter::{CriAdapter, CriAdapterBuilder};
 pub use capabilities::{
-    Attach, ByteStream, ClientStreams, Events, Exec, ExecOutput, ImageInfo, Images, Logs, PortForward,
-    RegistryLogin, Stats, Usage,
+    Attach, ByteStream, ClientStreams, Exec, ExecOutput, ImageInfo, Images, Logs, PortForward, RegistryLogin,
+    Stats, Usage,
 };
 pub use container::{
     Container, ContainerKey, ContainerSpec, ContainerState, EnvVar, Exit, Limits, Mount, PodInfo,
 };
 pub use container_log::{ContainerLog, LogStream};
 pub use error::{ErrorClass, Result, RuntimeError};
+pub use events::{Ends, Events};
 pub use pod::{DnsSettings, Pod, PodKey, PodSpec, Pods};
 
 /// Your own runtime at the level of containers: five verbs, and optional capabilities.

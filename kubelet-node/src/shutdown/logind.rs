@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use zbus::proxy::{CacheProperties, SignalStream};
-use zbus::{Connection, OwnedFd, Proxy};
+use zbus::fdo::DBusProxy;
+use zbus::names::BusName;
+use zbus::proxy::CacheProperties;
+use zbus::{Connection, MatchRule, Message, MessageStream, OwnedFd, Proxy};
 
 use super::source::{Inhibitor, ShutdownEvent, ShutdownSource};
 use crate::{Error, Result};
@@ -44,7 +46,34 @@ pub struct Logind {
 struct Connected {
     connection: Connection,
     login: Proxy<'static>,
-    shutdowns: SignalStream<'static>,
+    bus: DBusProxy<'static>,
+    shutdowns: MessageStream,
+    /// A signal whose sender is being looked up.
+    unchecked: Option<Message>,
+}
+
+impl Connected {
+    /// The next signal that root sent, or the user of this agent. The bus forwards everybody's: any user of the host could end the
+    /// node's pods.
+    async fn next_shutdown(&mut self) -> Option<Message> {
+        loop {
+            let message = match &self.unchecked {
+                Some(message) => message,
+                None => self.unchecked.insert(self.shutdowns.next().await?.ok()?),
+            };
+            let sender = message.header().sender().map(|sender| sender.to_owned());
+            let user = match sender {
+                Some(sender) => self.bus.get_connection_unix_user(BusName::from(sender)).await,
+                None => Err(zbus::fdo::Error::Failed("it has no sender".to_owned())),
+            };
+            let message = self.unchecked.take();
+            match user {
+                Ok(user) if user == 0 || user == rustix::process::geteuid().as_raw() => return message,
+                Ok(user) => tracing::warn!(user, "ignored a shutdown that a user reported"),
+                Err(error) => tracing::warn!(%error, "ignored a shutdown whose sender is unknown"),
+            }
+        }
+    }
 }
 
 impl Logind {
@@ -92,11 +121,20 @@ impl Logind {
             .cache_properties(CacheProperties::No)
             .build()
             .await?;
-        let shutdowns = login.receive_signal("PrepareForShutdown").await?;
+        // From any sender, as the kubelet: not only the owner of logind's name sends it.
+        let rule = MatchRule::builder()
+            .msg_type(zbus::message::Type::Signal)
+            .path(object)
+            .interface(interface)
+            .member("PrepareForShutdown")
+            .build()?;
+        let shutdowns = MessageStream::for_match_rule(rule, &connection, None).await?;
         Ok(Connected {
+            bus: DBusProxy::new(&connection).await?,
             connection,
             login,
             shutdowns,
+            unchecked: None,
         })
     }
 
@@ -179,9 +217,9 @@ impl ShutdownSource for Logind {
     }
 
     async fn next_event(&mut self) -> Option<ShutdownEvent> {
-        let shutdowns = &mut self.connected.as_mut()?.shutdowns;
+        let connected = self.connected.as_mut()?;
         loop {
-            let message = shutdowns.next().await?;
+            let message = connected.next_shutdown().await?;
             match message.body().deserialize::<bool>() {
                 Ok(true) => return Some(ShutdownEvent::ShuttingDown),
                 Ok(false) => return Some(ShutdownEvent::Cancelled),
