@@ -143,6 +143,20 @@ impl PodCache {
         let _ = self.get_observed(&PodUid::new("")).await;
     }
 
+    /// Waits until all pods were observed once, and the status of each listed pod was read, or failed to be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn listed_and_read(&self) {
+        self.listed().await;
+        let unread: Vec<PodUid> = self.inner.lock().unread().cloned().collect();
+        for uid in unread {
+            // Also returns if a later list does not have the pod.
+            let _ = self.get_observed(&uid).await;
+        }
+    }
+
     /// Waits until a task starts to [wait](Self::get_newer_than) for a pod. Returns at once if one did since the last
     /// call. Only the PLEG calls this.
     ///
@@ -153,13 +167,13 @@ impl PodCache {
         self.wait_began.notified().await;
     }
 
-    /// The pods with a waiter. A PLEG that lists rarely inspects them in the meantime.
+    /// The pods with a waiter. A PLEG that lists rarely inspects them in the meantime. Who waits for a
+    /// [complete list](Self::listed) waits for no pod.
     pub fn awaited(&self) -> Vec<PodUid> {
         let inner = self.inner.lock();
-        let awaited = inner
-            .waiters
-            .iter()
-            .filter(|(_, waiters)| waiters.iter().any(|waiter| !waiter.wake.is_closed()));
+        let awaited = inner.waiters.iter().filter(|(uid, waiters)| {
+            !uid.as_str().is_empty() && waiters.iter().any(|waiter| !waiter.wake.is_closed())
+        });
         awaited.map(|(uid, _)| uid.clone()).collect()
     }
 
@@ -390,6 +404,22 @@ mod tests {
         assert_eq!(slow_wait.now_or_never().unwrap().unwrap().timestamp, at(3));
         cache.update_time(at(5));
         assert_eq!(cache.observed_at(&slow), Some(at(5)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_list_is_read_once_each_of_its_pods_was() {
+        let (cache, start) = (PodCache::new(), Instant::now());
+        let [read, gone] = ["read", "gone"].map(PodUid::from);
+        let mut wait = Box::pin(cache.listed_and_read());
+        assert!(wait.as_mut().now_or_never().is_none(), "nothing was listed");
+        assert!(cache.awaited().is_empty(), "it waits for no single pod");
+        cache.update_time_except(start, [read.clone(), gone.clone()]);
+        assert!(wait.as_mut().now_or_never().is_none(), "listed, not read");
+        cache.set(&read, status(&read, start), start);
+        assert!(wait.as_mut().now_or_never().is_none(), "one is left");
+        cache.update_time(start + Duration::from_secs(1));
+        assert!(wait.now_or_never().is_some(), "the other is not there any more");
+        assert!(cache.listed_and_read().now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -31,6 +31,9 @@ fn steps(registry: &Registry, uid: &PodUid, record: &PodRecord, cache: &PodCache
     }
     let turn = waits_for_turn(registry, uid, record);
     match (record.began_at, record.wake_at) {
+        (None, _) if registry.awaits_first_list(record) => {
+            steps.push(Step::WaitsForStatus { newer_than: None })
+        }
         (Some(since), _) if has_newer_status(record, uid, cache) => steps.push(Step::Working {
             state: record.state(),
             since,

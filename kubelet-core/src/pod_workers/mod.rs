@@ -74,6 +74,8 @@ pub struct PodWorkerSync {
 /// * A termination cancels a running sync. Only a shorter grace period interrupts a termination.
 /// * A sync starts once the [`PodCache`] has a status newer than the last sync.
 /// * An idle pod has no task.
+/// * Static pods start after the first list of the runtime's pods was read into the [`PodCache`]: an earlier version of a
+///   static pod, of another UID, may still run. It ends first.
 pub struct PodWorkers {
     shared: Arc<Shared>,
     syncer: Arc<dyn PodSyncer>,
@@ -144,6 +146,8 @@ impl PodWorkers {
     pub async fn run(self, shutdown: CancellationToken) {
         let mut running = JoinSet::new();
         let mut of_task = HashMap::new();
+        let mut first_list = pin!(self.first_list());
+        let mut awaits_first_list = true;
         loop {
             // First, so that a stream of completions cannot delay the timers.
             self.shared.registry.lock().fire_timers(Instant::now());
@@ -156,9 +160,22 @@ impl PodWorkers {
                 Some(ended) = running.join_next_with_id() => self.complete(ended, &mut of_task),
                 () = self.shared.changed.notified() => {}
                 () = sleep_until(timer) => {}
+                () = &mut first_list, if awaits_first_list => {
+                    awaits_first_list = false;
+                    let runs = self.shared.cache.running_pods();
+                    self.shared.registry.lock().first_list_was_read(&runs, Instant::now());
+                }
             }
         }
         running.shutdown().await;
+    }
+
+    /// Waits until the runtime's pods were listed and their statuses read. A runtime that lists pods and does not return
+    /// their statuses delays static pods for [`FIRST_STATUSES_DEADLINE`] only.
+    async fn first_list(&self) {
+        let cache = &self.shared.cache;
+        cache.listed().await;
+        let _ = tokio::time::timeout(FIRST_STATUSES_DEADLINE, cache.listed_and_read()).await;
     }
 
     fn dispatch(&self, running: &mut JoinSet<Ended>, of_task: &mut HashMap<Id, Task>) {
@@ -229,6 +246,9 @@ async fn sleep_until(at: Option<Instant>) {
 
 /// How long a termination waits for a newer status before it continues with the known one.
 const TERMINATING_STATUS_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long static pods wait at most, after the first list of the runtime's pods, for the statuses of these pods.
+const FIRST_STATUSES_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The resolution of tokio's timers.
 const CLOCK_TICK: Duration = Duration::from_millis(1);
@@ -383,9 +403,7 @@ impl PodWorkersHandle {
                 && registry.record(&pod.uid()).is_none()
             {
                 let (key, uid) = (pod.key(), pod.uid());
-                let running = cache.running_pods().into_iter();
-                let earlier = running.filter(|(other, of)| *of == key && *other != uid);
-                registry.let_earlier_pods_end(&key, earlier.map(|(uid, _)| uid), now);
+                registry.let_earlier_pods_end(&key, &uid, &cache.running_pods(), now);
             }
             registry.update(update, now, over);
         }

@@ -154,6 +154,12 @@ impl PodRecord {
             .find_map(|request| request.target.pod())
     }
 
+    /// Whether it is a static pod that has not started and still should.
+    pub(super) fn waits_to_start_static(&self) -> bool {
+        let is_static = || self.pod().is_some_and(|pod| pod.is_static());
+        !self.started && !self.termination_requested && self.pending.is_some() && is_static()
+    }
+
     /// Applies an update (`UpdatePod`). `first`: the UID was unknown before.
     pub(super) fn update(&mut self, update: UpdatePod, first: bool, now: Instant) -> Effect {
         let UpdatePod {

@@ -26,6 +26,8 @@ pub(super) struct Registry {
     queue: VecDeque<PodUid>,
     timers: BTreeSet<(Instant, PodUid)>,
     turns: Turns,
+    /// The runtime's pods are known, so a static pod can take its turn.
+    first_list_was_read: bool,
     /// All desired pods were received once. A pod that is unknown after that does not run.
     synced: bool,
     /// The workers have stopped.
@@ -66,6 +68,7 @@ impl Registry {
             queue: VecDeque::new(),
             timers: BTreeSet::new(),
             turns: Turns::default(),
+            first_list_was_read: false,
             synced: false,
             closed: false,
             changes: Changes::default(),
@@ -88,19 +91,51 @@ impl Registry {
         self.closed || uids.iter().all(finished)
     }
 
-    /// A static pod that is new takes its turn after these pods of the same full name, which the runtime runs. Those that no worker
-    /// knows are ended by housekeeping, if no source lists them. An agent that was down while the manifest changed meets such a pod.
+    /// A new static pod takes its turn after the pod of the same full name that the runtime runs and no source has listed to the
+    /// workers. Housekeeping ends such a pod. An agent that was down while the manifest changed meets one.
     pub(super) fn let_earlier_pods_end(
         &mut self,
         key: &PodKey,
-        running: impl Iterator<Item = PodUid>,
+        uid: &PodUid,
+        runs: &[(PodUid, PodKey)],
         now: Instant,
     ) {
+        let namesakes = runs.iter().filter(|(other, of)| of == key && other != uid);
+        let only_of_runtime = |uid: &&PodUid| {
+            let record = self.records.get(*uid);
+            record.is_none_or(|record| record.pod().is_none() && !record.finished)
+        };
         // The first one, so that each run has the same order.
-        let unknown = running.filter(|uid| !self.records.contains_key(uid)).min();
-        if let Some(uid) = unknown {
-            self.turns.lend(key, uid, now + LENT_TURN);
+        let Some(earlier) = namesakes.map(|(uid, _)| uid).filter(only_of_runtime).min() else {
+            return;
+        };
+        self.turns.lend(key, earlier.clone(), now + LENT_TURN);
+        if self.records.contains_key(earlier) {
+            // It is being ended already.
+            self.turns.keep(key, earlier);
         }
+    }
+
+    /// The runtime's pods have been listed and read: static pods that waited for it take their turns, after these pods of
+    /// their names.
+    pub(super) fn first_list_was_read(&mut self, runs: &[(PodUid, PodKey)], now: Instant) {
+        self.first_list_was_read = true;
+        let records = self.records.iter();
+        let waiting = records.filter(|(_, record)| record.waits_to_start_static());
+        let mut waiting: Vec<_> = waiting
+            .map(|(uid, record)| (uid.clone(), record.key.clone()))
+            .collect();
+        // Those of one name keep their order of arrival, which the turns have.
+        waiting.sort_unstable();
+        for (uid, key) in waiting {
+            self.let_earlier_pods_end(&key, &uid, runs, now);
+            self.enqueue(&uid);
+        }
+    }
+
+    /// Whether the pod waits until [`first_list_was_read`](Self::first_list_was_read).
+    pub(super) fn awaits_first_list(&self, record: &PodRecord) -> bool {
+        !self.first_list_was_read && record.waits_to_start_static()
     }
 
     /// Applies an update. `runtime` returns whether no container of the pod runs, if that is known; it is called only
@@ -260,6 +295,9 @@ impl Registry {
         let key = record.key.clone();
         if record.termination_requested {
             return true;
+        }
+        if !self.first_list_was_read {
+            return false;
         }
         let records = &self.records;
         let is_its_turn = self.turns.take(&key, uid, now, |waiting| {

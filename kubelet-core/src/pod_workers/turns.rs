@@ -25,7 +25,7 @@ impl Turns {
     /// Lends a free turn to a pod that only the runtime knows.
     pub(super) fn lend(&mut self, key: &PodKey, uid: PodUid, until: Instant) {
         let turn = self.by_key.entry(key.clone()).or_default();
-        if turn.started.is_none() && turn.waiting.is_empty() {
+        if turn.started.is_none() {
             (turn.started, turn.lent_until) = (Some(uid), Some(until));
         }
     }

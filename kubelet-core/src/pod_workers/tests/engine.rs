@@ -302,10 +302,7 @@ async fn static_pods_of_one_name_run_one_after_the_other() {
 /// The manifest changed while the agent was down: the runtime still runs the earlier pod.
 async fn a_new_static_pod_behind_one_of_the_runtime() -> Bench {
     let bench = Bench::new();
-    let (old, now) = (PodUid::from("old"), Instant::now());
-    let mut status = PodStatus::empty(old.clone(), PodKey::new("ns", "web"), now);
-    status.sandboxes = vec![SandboxStatus::new("sandbox", SandboxState::Ready)];
-    bench.cache.set(&old, Ok(Arc::new(status)), now);
+    bench.cache_runs(&"old".into(), "web");
     bench.update(SyncPodType::Create, &static_pod("new", "web"));
     bench
 }
@@ -318,7 +315,7 @@ async fn a_static_pod_starts_after_the_one_of_its_name_that_only_the_runtime_kno
     bench.expect(Sync(SyncPodType::Create, "other".into())).await;
     // Housekeeping finds it. Its end takes longer than a turn is lent.
     let key = PodKey::new("ns", "web");
-    let old = Arc::new(RuntimePod::empty("old".into(), key.clone()));
+    let old = runtime_pod_named("old", "web");
     bench.workers.update_pod(UpdatePod::kill_runtime_pod(old));
     let (call, answer) = bench.next().await;
     assert_eq!(call, TerminatingRuntime("old".into()));
@@ -328,6 +325,64 @@ async fn a_static_pod_starts_after_the_one_of_its_name_that_only_the_runtime_kno
     let freed = Instant::now();
     bench.expect(Sync(SyncPodType::Create, "new".into())).await;
     assert_eq!(freed.elapsed(), Duration::ZERO);
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_starts_once_the_pods_of_the_first_list_are_read() {
+    let mut bench = Bench::before_the_first_list();
+    let start = Instant::now();
+    bench.update(SyncPodType::Create, &static_pod("new", "web"));
+    bench.update(SyncPodType::Create, &Arc::new(pod("b")));
+    // The runtime is away for a minute, and then takes a second for the status of the earlier pod.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let old = PodUid::from("old");
+    bench.cache.update_time_except(Instant::now(), [old.clone()]);
+    // Only static pods wait for the statuses of others.
+    bench.expect(Sync(SyncPodType::Create, "b".into())).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        bench.workers.explain(&"new".into()),
+        [crate::Step::WaitsForStatus { newer_than: None }]
+    );
+    bench.cache_runs(&old, "web");
+    bench
+        .workers
+        .update_pod(UpdatePod::kill_runtime_pod(runtime_pod_named("old", "web")));
+    bench.expect(TerminatingRuntime("old".into())).await;
+    bench.expect(Sync(SyncPodType::Create, "new".into())).await;
+    assert_eq!(start.elapsed(), Duration::from_secs(61));
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_pod_that_is_being_ended_when_the_first_list_is_read_ends_first() {
+    let mut bench = Bench::before_the_first_list();
+    bench.update(SyncPodType::Create, &static_pod("new", "web"));
+    let (old, slow) = (PodUid::from("old"), PodUid::from("slow"));
+    bench.cache_runs(&old, "web");
+    bench.cache.update_time_except(Instant::now(), [slow.clone()]);
+    bench
+        .workers
+        .update_pod(UpdatePod::kill_runtime_pod(runtime_pod_named("old", "web")));
+    let (call, answer) = bench.next().await;
+    assert_eq!(call, TerminatingRuntime("old".into()));
+    bench.cache_runs(&slow, "slow");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(bench.calls.try_recv().is_err());
+    answer.send(Ok(SyncOutcome::default())).unwrap();
+    bench.expect(Sync(SyncPodType::Create, "new".into())).await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_does_not_wait_for_long_for_a_status_that_does_not_come() {
+    let mut bench = Bench::before_the_first_list();
+    let start = Instant::now();
+    bench.update(SyncPodType::Create, &static_pod("new", "web"));
+    bench.cache.update_time_except(start, ["slow".into()]);
+    bench.expect(Sync(SyncPodType::Create, "new".into())).await;
+    assert_eq!(start.elapsed(), Duration::from_secs(10));
     bench.end().await;
 }
 
@@ -346,8 +401,9 @@ async fn a_static_pod_does_not_wait_for_long_for_what_nobody_ends() {
     let mut old = pod("old");
     old.metadata.name = Some("web".into());
     bench.update(SyncPodType::Create, &Arc::new(old));
-    bench.expect(Sync(SyncPodType::Create, "new".into())).await;
+    // Only the static pod awaits the first list.
     bench.expect(Sync(SyncPodType::Create, "old".into())).await;
+    bench.expect(Sync(SyncPodType::Create, "new".into())).await;
     assert_eq!(begun.elapsed(), Duration::ZERO);
     bench.end().await;
 }

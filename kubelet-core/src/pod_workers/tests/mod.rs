@@ -153,6 +153,21 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        let mut bench = Self::before_the_first_list();
+        // A relist each second, as a PLEG makes it.
+        let written = bench.cache.clone();
+        bench.cache_writer = tokio::spawn(async move {
+            let mut period = tokio::time::interval(Duration::from_secs(1));
+            loop {
+                period.tick().await;
+                written.update_time(Instant::now());
+            }
+        });
+        bench
+    }
+
+    /// The test writes the cache itself.
+    fn before_the_first_list() -> Self {
         let (calls, received) = mpsc::unbounded_channel();
         let cache = PodCache::new();
         let workers = PodWorkers::new(
@@ -164,15 +179,7 @@ impl Bench {
         let shutdown = CancellationToken::new();
         let handle = workers.handle();
         let running = tokio::spawn(workers.run(shutdown.clone()));
-        // A relist each second, as a PLEG makes it.
-        let written = cache.clone();
-        let cache_writer = tokio::spawn(async move {
-            let mut period = tokio::time::interval(Duration::from_secs(1));
-            loop {
-                period.tick().await;
-                written.update_time(Instant::now());
-            }
-        });
+        let cache_writer = tokio::spawn(async {});
         Self {
             cache,
             workers: handle,
@@ -181,6 +188,14 @@ impl Bench {
             running,
             cache_writer,
         }
+    }
+
+    /// The runtime runs this pod.
+    fn cache_runs(&self, uid: &PodUid, name: &str) {
+        let now = Instant::now();
+        let mut status = PodStatus::empty(uid.clone(), PodKey::new("ns", name), now);
+        status.sandboxes = vec![SandboxStatus::new("sandbox", SandboxState::Ready)];
+        self.cache.set(uid, Ok(Arc::new(status)), now);
     }
 
     async fn next(&mut self) -> (Call, oneshot::Sender<Result<SyncOutcome>>) {
@@ -218,5 +233,9 @@ fn uids<const N: usize>(uids: [&str; N]) -> HashSet<PodUid> {
 }
 
 fn runtime_pod(uid: &str) -> Arc<RuntimePod> {
-    Arc::new(RuntimePod::empty(uid.into(), PodKey::new("ns", uid)))
+    runtime_pod_named(uid, uid)
+}
+
+fn runtime_pod_named(uid: &str, name: &str) -> Arc<RuntimePod> {
+    Arc::new(RuntimePod::empty(uid.into(), PodKey::new("ns", name)))
 }

@@ -35,6 +35,7 @@ fn who_may_have_what_in_which_state() {
 /// A registry in which this pod was created and its first sync has begun.
 fn begun(pod: UpdatePod, now: Instant) -> (Registry, Work) {
     let mut registry = Registry::new(PodWorkersConfig::default(), Jitter::from_seed(1));
+    registry.first_list_was_read(&[], now);
     registry.update(pod, now, |_| None);
     let work = registry.next(now).unwrap();
     (registry, work)

@@ -60,6 +60,8 @@ struct Owned {
     /// How many CPUs it must have for itself.
     exclusive_count: usize,
     exclusive: CpuSet,
+    /// It was created to share CPUs, and a later agent admitted its static pod. The next reconciliation moves it.
+    awaits_own_cpus: bool,
     devices: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
@@ -76,15 +78,20 @@ impl Owned {
         let container = pod.all_containers().find(|container| container.name == name)?;
         // A static pod that comes back with its UID is started without another admission, as by the kubelet: it shares CPUs.
         let is_static = pod.annotation(CONFIG_HASH).is_some();
-        let was_admitted = !is_static || known.allocated(pod.uid_str(), name).is_some();
-        let exclusive_count = if was_admitted {
-            exclusive_cpus(&pod, container)
+        let allocated = known.allocated(pod.uid_str(), name);
+        let was_admitted = !is_static || allocated.is_some();
+        let requested = exclusive_cpus(&pod, container);
+        let cpus: CpuSet = resources.cpuset_cpus.parse().unwrap_or_default();
+        let awaits_own_cpus =
+            is_static && allocated.is_some_and(|own| *own != cpus) && created_on(planned).len() != requested;
+        let exclusive_count = if was_admitted && !awaits_own_cpus {
+            requested
         } else {
             0
         };
         let exclusive = match exclusive_count {
             0 => CpuSet::new(),
-            _ => resources.cpuset_cpus.parse().unwrap_or_default(),
+            _ => cpus,
         };
         let devices = [GPU, NIC].map(|resource| (resource, device_ids(&planned.container, resource)));
         Some(Self {
@@ -92,6 +99,7 @@ impl Owned {
             pod,
             exclusive_count,
             exclusive,
+            awaits_own_cpus,
             devices: devices.into(),
         })
     }
@@ -114,6 +122,14 @@ impl Owned {
         }
         wrong
     }
+}
+
+/// The CPUs that a container was created with.
+fn created_on(planned: &Planned) -> CpuSet {
+    let linux = planned.container.linux.as_ref();
+    let resources = linux.and_then(|linux| linux.resources.as_ref());
+    let cpus = resources.map(|resources| resources.cpuset_cpus.parse());
+    cpus.and_then(Result::ok).unwrap_or_default()
 }
 
 fn device_ids(config: &v1::ContainerConfig, resource: &str) -> BTreeSet<String> {
@@ -235,7 +251,7 @@ impl SimulatedMachine {
                 .allocated(one.pod.uid_str(), &one.name)
                 .cloned()
                 .unwrap_or_default();
-            if by_file != one.exclusive {
+            if by_file != one.exclusive && !one.awaits_own_cpus {
                 let (cpus, key, name) = (&one.exclusive, one.pod.key(), &one.name);
                 wrong.push(format!(
                     "{name} of pod {key} runs on {cpus}, by the state file on {by_file}"
@@ -253,7 +269,7 @@ impl SimulatedMachine {
         Owned::of(&self.order, known, &running.planned, &running.resources)
     }
 
-    /// The containers that do not run yet on the CPUs that they should share.
+    /// The containers that do not run yet on the CPUs that they should share, or have for themselves.
     pub(in crate::simulation) fn unsettled(&self, runtime: &MemoryCri) -> Vec<String> {
         let known = self.files.cpus().unwrap_or_default();
         let shared = &known.shared;
@@ -263,7 +279,7 @@ impl SimulatedMachine {
                 continue;
             };
             let cpus: CpuSet = running.resources.cpuset_cpus.parse().unwrap_or_default();
-            if owned.exclusive.is_empty() && cpus != *shared {
+            if owned.exclusive.is_empty() && (cpus != *shared || owned.awaits_own_cpus) {
                 let (name, key) = (&owned.name, owned.pod.key());
                 unsettled.push(format!(
                     "{name} of pod {key} runs on {cpus}, the shared CPUs are {shared}"
