@@ -159,22 +159,22 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "kubelet_cpu_manager_exclusive_cpu_allocation_count",
         "[ALPHA] The total number of CPUs exclusively allocated to containers running on this node",
         &[],
-    ).when_used(),
+    ),
     counter(
         "kubelet_cpu_manager_pinning_errors_total",
         "[ALPHA] The number of cpu core allocations which required pinning failed.",
         &[],
-    ).when_used(),
+    ),
     counter(
         "kubelet_cpu_manager_pinning_requests_total",
         "[ALPHA] The number of cpu core allocations which required pinning.",
         &[],
-    ).when_used(),
+    ),
     gauge(
         "kubelet_cpu_manager_shared_pool_size_millicores",
         "[ALPHA] The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
         &[],
-    ).when_used(),
+    ),
     histogram(
         "kubelet_credential_provider_plugin_duration",
         "[ALPHA] Duration of execution in seconds for credential provider plugin",
@@ -334,12 +334,12 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "kubelet_memory_manager_pinning_errors_total",
         "[ALPHA] The number of memory pages allocations which required pinning that failed.",
         &[],
-    ).when_used(),
+    ),
     counter(
         "kubelet_memory_manager_pinning_requests_total",
         "[ALPHA] The number of memory pages allocations which required pinning.",
         &[],
-    ).when_used(),
+    ),
     gauge(
         "kubelet_memory_qos_node_memory_low_bytes",
         "[ALPHA] Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be reclaimed under extreme pressure.",
@@ -614,17 +614,17 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "kubelet_topology_manager_admission_duration_ms",
         "[ALPHA] Duration in milliseconds to serve a pod admission request.",
         &[], TOPOLOGY_ADMISSION,
-    ).when_used(),
+    ),
     counter(
         "kubelet_topology_manager_admission_errors_total",
         "[ALPHA] The number of admission request failures where resources could not be aligned.",
         &[],
-    ).when_used(),
+    ),
     counter(
         "kubelet_topology_manager_admission_requests_total",
         "[ALPHA] The number of admission requests where resources have to be aligned.",
         &[],
-    ).when_used(),
+    ),
     histogram(
         "kubelet_volume_metric_collection_duration_seconds",
         "[ALPHA] Duration in seconds to calculate volume stats",

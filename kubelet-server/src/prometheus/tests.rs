@@ -150,6 +150,20 @@ fn metrics_without_labels_are_shown_from_the_start() {
         &text,
         "kubelet_containers_per_pod_count_bucket{le=\"1\"} 0\nkubelet_containers_per_pod_count_bucket{le=\"2\"} 0\n",
     );
+    // The kubelet registers those of the managers whatever their policies are.
+    for of_managers in [
+        "cpu_manager_exclusive_cpu_allocation_count",
+        "cpu_manager_pinning_errors_total",
+        "cpu_manager_pinning_requests_total",
+        "cpu_manager_shared_pool_size_millicores",
+        "memory_manager_pinning_errors_total",
+        "memory_manager_pinning_requests_total",
+        "topology_manager_admission_duration_ms_count",
+        "topology_manager_admission_errors_total",
+        "topology_manager_admission_requests_total",
+    ] {
+        assert_has(&text, &format!("\nkubelet_{of_managers} 0\n"));
+    }
     for absent in [
         "kubelet_started_containers_total",
         "ttl_seconds",
