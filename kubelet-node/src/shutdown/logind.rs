@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
-use zbus::fdo::DBusProxy;
-use zbus::names::BusName;
+use zbus::message::Type;
 use zbus::proxy::CacheProperties;
-use zbus::{Connection, MatchRule, Message, MessageStream, OwnedFd, Proxy};
+use zbus::{Connection, MatchRule, MessageStream, OwnedFd, Proxy};
 
 use super::source::{Inhibitor, ShutdownEvent, ShutdownSource};
 use crate::{Error, Result};
@@ -46,34 +45,7 @@ pub struct Logind {
 struct Connected {
     connection: Connection,
     login: Proxy<'static>,
-    bus: DBusProxy<'static>,
     shutdowns: MessageStream,
-    /// A signal whose sender is being looked up.
-    unchecked: Option<Message>,
-}
-
-impl Connected {
-    /// The next signal that root sent, or the user of this agent. The bus forwards everybody's: any user of the host could end the
-    /// node's pods.
-    async fn next_shutdown(&mut self) -> Option<Message> {
-        loop {
-            let message = match &self.unchecked {
-                Some(message) => message,
-                None => self.unchecked.insert(self.shutdowns.next().await?.ok()?),
-            };
-            let sender = message.header().sender().map(|sender| sender.to_owned());
-            let user = match sender {
-                Some(sender) => self.bus.get_connection_unix_user(BusName::from(sender)).await,
-                None => Err(zbus::fdo::Error::Failed("it has no sender".to_owned())),
-            };
-            let message = self.unchecked.take();
-            match user {
-                Ok(user) if user == 0 || user == rustix::process::geteuid().as_raw() => return message,
-                Ok(user) => tracing::warn!(user, "ignored a shutdown that a user reported"),
-                Err(error) => tracing::warn!(%error, "ignored a shutdown whose sender is unknown"),
-            }
-        }
-    }
 }
 
 impl Logind {
@@ -121,20 +93,18 @@ impl Logind {
             .cache_properties(CacheProperties::No)
             .build()
             .await?;
-        // From any sender, as the kubelet: not only the owner of logind's name sends it.
-        let rule = MatchRule::builder()
-            .msg_type(zbus::message::Type::Signal)
+        // From any sender that the bus lets through, as in the kubelet. Signals of the proxy come from the owner of logind's name only.
+        let signal = MatchRule::builder()
+            .msg_type(Type::Signal)
             .path(object)
             .interface(interface)
             .member("PrepareForShutdown")
             .build()?;
-        let shutdowns = MessageStream::for_match_rule(rule, &connection, None).await?;
+        let shutdowns = MessageStream::for_match_rule(signal, &connection, None).await?;
         Ok(Connected {
-            bus: DBusProxy::new(&connection).await?,
             connection,
             login,
             shutdowns,
-            unchecked: None,
         })
     }
 
@@ -217,9 +187,10 @@ impl ShutdownSource for Logind {
     }
 
     async fn next_event(&mut self) -> Option<ShutdownEvent> {
-        let connected = self.connected.as_mut()?;
+        let shutdowns = &mut self.connected.as_mut()?.shutdowns;
         loop {
-            let message = connected.next_shutdown().await?;
+            // An error ends the connection.
+            let message = shutdowns.next().await?.ok()?;
             match message.body().deserialize::<bool>() {
                 Ok(true) => return Some(ShutdownEvent::ShuttingDown),
                 Ok(false) => return Some(ShutdownEvent::Cancelled),
