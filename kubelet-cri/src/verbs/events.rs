@@ -6,8 +6,8 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::container::ContainerKey;
 
-/// How many ends a slow reader may lag behind before it misses one.
-const BUFFER: usize = 1024;
+/// How many events a slow reader may lag behind before it misses one.
+pub(super) const BUFFER: usize = 1024;
 
 /// Reports when a container changed (CRI `GetContainerEvents`). [`Ends`] is one for a runtime that sees its containers end.
 pub trait Events: Send + Sync {
@@ -56,17 +56,22 @@ impl Default for Ends {
 impl Events for Ends {
     /// The stream ends when the last clone is dropped.
     fn watch(&self) -> BoxStream<'static, ContainerKey> {
-        let ends = stream::unfold(self.0.subscribe(), async |mut ends| {
-            loop {
-                match ends.recv().await {
-                    Ok(key) => return Some((key, ends)),
-                    Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return None,
-                }
-            }
-        });
-        ends.boxed()
+        hints(self.0.subscribe())
     }
+}
+
+/// What is sent from now on. A slow reader misses some, which is allowed: they are hints.
+pub(super) fn hints<T: Clone + Send + 'static>(receiver: broadcast::Receiver<T>) -> BoxStream<'static, T> {
+    let hints = stream::unfold(receiver, async |mut receiver| {
+        loop {
+            match receiver.recv().await {
+                Ok(hint) => return Some((hint, receiver)),
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    });
+    hints.boxed()
 }
 
 #[cfg(test)]

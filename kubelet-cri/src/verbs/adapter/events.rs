@@ -1,12 +1,12 @@
 //! `GetContainerEvents` of the adapter: the adapter's own changes, and the runtime's hints about ended containers.
 
 use futures::stream::{self, BoxStream, StreamExt};
-use tokio::sync::broadcast::error::RecvError;
 
 use super::{CriAdapter, Result, response};
 use crate::v1;
 use crate::v1::ContainerEventType as EventType;
 use crate::verbs::ContainerKey;
+use crate::verbs::events::hints;
 
 /// A container, or a sandbox, changed.
 #[derive(Clone, Debug)]
@@ -32,23 +32,14 @@ impl CriAdapter {
         &self,
         ended: BoxStream<'static, ContainerKey>,
     ) -> BoxStream<'static, Result<v1::ContainerEventResponse>> {
-        let own = stream::unfold(self.inner.changes.subscribe(), async |mut changes| {
-            loop {
-                match changes.recv().await {
-                    Ok(change) => return Some((change, changes)),
-                    // A slow reader misses some events, which is allowed: they are hints.
-                    Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return None,
-                }
-            }
-        });
+        let own = hints(self.inner.changes.subscribe());
         let adapter = self.clone();
         let ended = ended.filter_map(move |key| {
             let adapter = adapter.clone();
             async move { adapter.ended(&key).await }
         });
         let adapter = self.clone();
-        stream::select(own.boxed(), ended.boxed())
+        stream::select(own, ended.boxed())
             .then(move |change| {
                 let adapter = adapter.clone();
                 async move { Ok(adapter.event(change).await) }

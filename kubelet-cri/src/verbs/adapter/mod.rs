@@ -28,9 +28,6 @@ use records::{ContainerEntry, Records, SandboxEntry};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// How many changes a slow reader of `GetContainerEvents` may lag behind before it misses some.
-const EVENT_BUFFER: usize = 1024;
-
 /// Makes a CRI runtime of a [`ContainerRuntime`]: implements [`RuntimeService`](crate::RuntimeService) and
 /// [`ImageService`](crate::ImageService). It is cheap to clone; clones share all state.
 ///
@@ -228,7 +225,7 @@ impl CriAdapterBuilder {
                 pod_ip: self.pod_ip,
                 clock: self.clock,
                 streaming: self.streaming,
-                changes: broadcast::Sender::new(EVENT_BUFFER),
+                changes: broadcast::Sender::new(super::events::BUFFER),
             }),
         }
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use kubelet_cri::{RuntimeService, v1};
 
 use super::node::{Node, shell};
+use crate::verbs::adapter::sandbox_status;
 
 async fn run(node: &Node, sandbox: &str, name: &str, script: &str) -> v1::ContainerStatus {
     let mut config = shell(script);
@@ -66,18 +67,7 @@ async fn a_pod_without_its_folder_is_not_ready() {
         if *sandbox == web {
             std::fs::remove_dir_all(node.root.join("processes/pods/uid-of-web_0")).unwrap();
         }
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: sandbox.clone(),
-            verbose: false,
-        };
-        let status = node
-            .cri
-            .pod_sandbox_status(request)
-            .await
-            .unwrap()
-            .status
-            .unwrap();
-        assert_eq!(status.state(), state);
+        assert_eq!(sandbox_status(&node.cri, sandbox).await.state(), state);
     }
     std::fs::remove_dir_all(node.root.join("processes/pods/uid-of-db_0")).unwrap();
     let sandboxes = node.cri.list_pod_sandbox(Default::default()).await.unwrap();

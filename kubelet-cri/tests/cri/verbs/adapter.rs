@@ -54,6 +54,14 @@ pub(crate) async fn run_sandbox(cri: &CriAdapter, config: v1::PodSandboxConfig) 
     Ok(cri.run_pod_sandbox(request).await?.pod_sandbox_id)
 }
 
+pub(crate) async fn sandbox_status(cri: &CriAdapter, id: &str) -> v1::PodSandboxStatus {
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: id.to_owned(),
+        verbose: false,
+    };
+    cri.pod_sandbox_status(request).await.unwrap().status.unwrap()
+}
+
 async fn start(cri: &CriAdapter, id: &str) -> Result<(), Error> {
     let request = v1::StartContainerRequest {
         container_id: id.to_owned(),
@@ -580,19 +588,7 @@ async fn without_images_every_name_is_present() {
 #[tokio::test]
 async fn the_network_is_the_hosts() {
     let stage = Stage::new().await;
-    let status = async |id: &str| {
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_owned(),
-            verbose: false,
-        };
-        stage
-            .cri
-            .pod_sandbox_status(request)
-            .await
-            .unwrap()
-            .status
-            .unwrap()
-    };
+    let status = async |id: &str| sandbox_status(&stage.cri, id).await;
     assert_eq!(status(&stage.sandbox).await.network.unwrap().ip, "127.0.0.1");
 
     let mut config = sandbox_config();

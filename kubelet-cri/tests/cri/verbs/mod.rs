@@ -1,6 +1,6 @@
 //! The adapter over a scripted runtime.
 
-mod adapter;
+pub(crate) mod adapter;
 mod disk_usage;
 mod pods;
 mod puppet;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kubelet_cri::verbs::{ErrorClass, PodKey, RuntimeError};
 use kubelet_cri::{Code, CriAdapter, Error, RuntimeService, v1};
 
-use super::adapter::{run_sandbox, sandbox_config};
+use super::adapter::{run_sandbox, sandbox_config, sandbox_status};
 use super::puppet::{Farm, Order, Puppet};
 
 struct Stage {
@@ -70,18 +70,7 @@ impl Stage {
     }
 
     async fn network(&self, id: &str) -> v1::PodSandboxNetworkStatus {
-        let request = v1::PodSandboxStatusRequest {
-            pod_sandbox_id: id.to_owned(),
-            verbose: false,
-        };
-        let status = self
-            .cri
-            .pod_sandbox_status(request)
-            .await
-            .unwrap()
-            .status
-            .unwrap();
-        status.network.unwrap()
+        sandbox_status(&self.cri, id).await.network.unwrap()
     }
 
     fn pods(&self) -> Vec<u32> {
