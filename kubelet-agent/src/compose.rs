@@ -6,7 +6,7 @@ use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures};
+use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures, PodFeaturesAdmitHandler};
 use kubelet_core::{
     EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodAdmitHandler, PodCache,
     PodStatusManager as _, PodStatusReporter, PodWorkersConfig, ProbeResultCache, Prober, ResourceUpdates,
@@ -287,6 +287,7 @@ impl House {
         let mut handlers = take(&mut parts.admission);
         handlers.extend([eviction.admission(), shutdown.admission()]);
         handlers.extend(of_host(&context, &runtime)?);
+        handlers.push(Arc::new(pod_features(&context)));
         handlers.extend(resources.admission());
         let kubelet = handlers.into_iter().fold(kubelet, KubeletBuilder::admission);
         let kubelet = changed(take(&mut parts.kubelet), kubelet).build()?;
@@ -317,6 +318,13 @@ fn of_host(context: &Context, runtime: &RuntimeRoom) -> Result<Vec<Arc<dyn PodAd
         Arc::new(sysctls),
         Arc::new(AppArmorAdmitHandler::linux_host()),
     ])
+}
+
+/// The admission handler for the features of pods that the gates switch off.
+fn pod_features(context: &Context) -> PodFeaturesAdmitHandler {
+    let mut features = PodFeaturesAdmitHandler::default();
+    features.pod_level_resources = context.settings.feature_gates.enabled("PodLevelResources");
+    features
 }
 
 /// How containers are probed: as the builder says, else through the runtime of containers.

@@ -7,7 +7,7 @@ use crate::problem::Problems;
 use crate::settings::Settings;
 
 /// Feature gates that have one value in this agent.
-const FIXED_GATES: [(&str, bool); 17] = [
+const FIXED_GATES: [(&str, bool); 16] = [
     ("AllowDNSOnlyNodeCSR", false),
     ("ChangeContainerStatusOnKubeletRestart", false),
     ("ContainerRestartRules", true),
@@ -18,7 +18,6 @@ const FIXED_GATES: [(&str, bool); 17] = [
     ("KubeletSeparateDiskGC", true),
     ("NativeHistograms", false),
     ("PLEGOnDemandRelist", true),
-    ("PodLevelResources", true),
     ("PodReadyToStartContainersCondition", true),
     ("PreventStaticPodAPIReferences", true),
     ("ReloadKubeletClientCAFile", true),

@@ -7,8 +7,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::Clock;
 use kubelet_cri::verbs::{
-    Container, ContainerKey, ContainerLog, ContainerSpec, ContainerState, Exit, LogStream, Result,
-    RuntimeError, Usage,
+    Container, ContainerKey, ContainerLog, ContainerSpec, ContainerState, LogStream, Result, RuntimeError, Usage,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -62,7 +61,7 @@ impl Instance {
             log: Log::new(log.transpose().map_err(failed)?),
         };
         let mut wasi = instance.wasi(spec);
-        root.open(&spec.mounts, &mut wasi).map_err(failed)?;
+        root.open(spec, &mut wasi).map_err(failed)?;
         root.keep();
         let state = State { wasi: wasi.build_p1(), memory: instance.memory.clone() };
         Ok((instance, state))
@@ -118,9 +117,7 @@ impl Instance {
 
     pub(crate) fn container(&self) -> Container {
         let state = self.state.borrow().clone();
-        let (ContainerState::Running { started_at } | ContainerState::Exited(Exit { started_at, .. })) =
-            state;
-        let mut container = Container::running(self.key.clone(), started_at);
+        let mut container = Container::running(self.key.clone(), state.started_at());
         container.state = state;
         container
     }

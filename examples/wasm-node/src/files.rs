@@ -1,13 +1,15 @@
 //! The files of a container: a folder of its own is its root, and the volumes of its pod are folders in it.
 //!
 //! WASI opens folders, not files. So a single file that is mounted, such as the one for the termination message, is a link to it in
-//! the container's own folder; a file that the container must not write is a copy.
+//! the container's own folder; a file that the container must not write is a copy. If the root is read-only, the folder of a file that
+//! the container may write is opened for itself.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use kubelet_cri::verbs::Mount;
+use kubelet_cri::verbs::{ContainerSpec, Mount};
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder};
 
 /// The folder of a container. It is deleted unless it is kept.
@@ -24,15 +26,42 @@ impl Root {
     }
 
     /// Mounts the volumes, and opens all folders for the module: the root first, then the volumes in the order of the pod.
-    pub(crate) fn open(&self, mounts: &[Mount], wasi: &mut WasiCtxBuilder) -> io::Result<()> {
-        for mount in mounts {
+    pub(crate) fn open(&self, spec: &ContainerSpec, wasi: &mut WasiCtxBuilder) -> io::Result<()> {
+        for mount in &spec.mounts {
             self.mount(mount).map_err(|error| about(mount, error))?;
         }
-        wasi.preopened_dir(&self.dir, "/", FsPerms::ReadWrite).map_err(io::Error::other)?;
-        for mount in mounts.iter().filter(|mount| mount.host_path.is_dir()) {
-            let perms = if mount.read_only { FsPerms::ReadOnly } else { FsPerms::ReadWrite };
-            let opened = wasi.preopened_dir(&mount.host_path, mount.container_path.to_string_lossy(), perms);
+        wasi.preopened_dir(&self.dir, "/", perms(spec.read_only_root)).map_err(io::Error::other)?;
+        let (folders, files): (Vec<_>, Vec<_>) =
+            spec.mounts.iter().partition(|mount| mount.host_path.is_dir());
+        for mount in folders {
+            let path = mount.container_path.to_string_lossy();
+            let opened = wasi.preopened_dir(&mount.host_path, path, perms(mount.read_only));
             opened.map_err(|error| about(mount, io::Error::other(error)))?;
+        }
+        if spec.read_only_root {
+            self.open_folders_of(files.into_iter().filter(|mount| !mount.read_only), wasi)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the folders of these files, which the module may write although the root is read-only.
+    fn open_folders_of<'a>(
+        &self,
+        files: impl Iterator<Item = &'a Mount>,
+        wasi: &mut WasiCtxBuilder,
+    ) -> io::Result<()> {
+        let mut opened = BTreeSet::new();
+        for mount in files {
+            let folder = mount.container_path.parent().filter(|folder| folder.parent().is_some());
+            let folder = folder.ok_or_else(|| {
+                let why = "the root is read-only, so a file that can be written must be in a folder";
+                about(mount, io::Error::new(io::ErrorKind::Unsupported, why))
+            })?;
+            if opened.insert(folder) {
+                let path = self.inside(folder)?;
+                let opened = wasi.preopened_dir(path, folder.to_string_lossy(), FsPerms::ReadWrite);
+                opened.map_err(|error| about(mount, io::Error::other(error)))?;
+            }
         }
         Ok(())
     }
@@ -86,6 +115,10 @@ pub(crate) fn remove(dir: &Path) -> io::Result<()> {
     }
 }
 
+fn perms(read_only: bool) -> FsPerms {
+    if read_only { FsPerms::ReadOnly } else { FsPerms::ReadWrite }
+}
+
 fn about(mount: &Mount, error: io::Error) -> io::Error {
     let (from, to) = (mount.host_path.display(), mount.container_path.display());
     io::Error::new(error.kind(), format!("cannot mount {from} at {to}: {error}"))
@@ -93,7 +126,15 @@ fn about(mount: &Mount, error: io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use kubelet_cri::verbs::ContainerKey;
+
     use super::*;
+
+    fn spec(mounts: impl Into<Vec<Mount>>) -> ContainerSpec {
+        let mut spec = ContainerSpec::new(ContainerKey::new("uid", "main", 0), "file/a.wat");
+        spec.mounts = mounts.into();
+        spec
+    }
 
     #[test]
     fn a_file_is_a_link_or_a_copy_and_stays_in_the_root() {
@@ -107,7 +148,7 @@ mod tests {
         read_only.read_only = true;
         let mounts =
             [Mount::new(&message, "/dev/termination-log"), read_only, Mount::new(host.path(), "/data")];
-        root.open(&mounts, &mut WasiCtxBuilder::new()).unwrap();
+        root.open(&spec(mounts), &mut WasiCtxBuilder::new()).unwrap();
         fs::write(dir.join("dev/termination-log"), "why").unwrap();
         fs::write(dir.join("etc/app/config"), "b").unwrap();
         assert_eq!(fs::read_to_string(&message).unwrap(), "why");
@@ -118,5 +159,18 @@ mod tests {
         drop(root);
         assert!(!dir.exists());
         assert_eq!(fs::read_to_string(&message).unwrap(), "why");
+    }
+
+    #[test]
+    fn a_file_at_the_top_of_a_read_only_root_cannot_be_written() {
+        let host = tempfile::tempdir().unwrap();
+        let (root, file) = (Root::create(host.path().join("root")).unwrap(), host.path().join("file"));
+        fs::write(&file, "").unwrap();
+        let mut spec = spec([Mount::new(&file, "/file")]);
+        spec.read_only_root = true;
+        let error = root.open(&spec, &mut WasiCtxBuilder::new()).unwrap_err();
+        assert!(error.to_string().contains("must be in a folder"), "{error}");
+        spec.mounts[0].read_only = true;
+        root.open(&spec, &mut WasiCtxBuilder::new()).unwrap();
     }
 }

@@ -80,6 +80,8 @@ pub struct ContainerSpec {
     pub run_as_user: Option<i64>,
     /// The numeric group, if the pod sets one.
     pub run_as_group: Option<i64>,
+    /// Whether it must not write outside of its mounts (`readOnlyRootFilesystem`).
+    pub read_only_root: bool,
     /// Its limits.
     pub limits: Limits,
     /// The kubelet's labels of the container.
@@ -108,6 +110,7 @@ impl ContainerSpec {
             tty: false,
             run_as_user: None,
             run_as_group: None,
+            read_only_root: false,
             limits: Limits::default(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -200,6 +203,16 @@ pub enum ContainerState {
     },
     /// It has ended.
     Exited(Exit),
+}
+
+impl ContainerState {
+    /// When the container was started.
+    pub fn started_at(&self) -> Timestamp {
+        match self {
+            Self::Running { started_at } => *started_at,
+            Self::Exited(exit) => exit.started_at,
+        }
+    }
 }
 
 /// How a container ended.

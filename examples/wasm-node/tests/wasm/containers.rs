@@ -61,6 +61,22 @@ async fn the_message_of_the_end_is_in_the_file_of_the_kubelet() {
 }
 
 #[tokio::test]
+async fn a_read_only_root_has_folders_that_can_be_written() {
+    let stage = Stage::new().await;
+    let message = stage.dir.path().join("message");
+    std::fs::write(&message, "").unwrap();
+    let mut spec = stage.spec(&["writes", "3"]);
+    spec.read_only_root = true;
+    spec.mounts = vec![Mount::new(&message, "/dev/termination-log")];
+    // The root is opened as 3, and the next one as 4.
+    assert_eq!(stage.run(&spec).await.code, 1);
+    spec.key.attempt = 1;
+    spec.args = vec!["writes".to_owned(), "4".to_owned()];
+    assert_eq!(stage.run(&spec).await.code, 0);
+    assert_eq!(std::fs::read_to_string(&message).unwrap(), "it had enough");
+}
+
+#[tokio::test]
 async fn a_stop_ends_a_busy_module_at_once() {
     let stage = Stage::new().await;
     let spec = stage.spec(&["busy"]);

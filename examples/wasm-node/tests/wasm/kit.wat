@@ -107,6 +107,13 @@
             (i32.const 9) (i64.const 64) (i64.const 0) (i32.const 0) (i32.const 32)) (then unreachable))
       (call $write (i32.load (i32.const 32)) (i32.const 576) (i32.const 13))
       (call $proc_exit (i32.const 4))))
+    ;; writes FOLDER: the message of the end, in an opened folder
+    (if (i32.eq (local.get $command) (i32.const 119)) (then
+      (if (call $path_open (call $number (i32.load (i32.const 1032))) (i32.const 0) (i32.const 548) (i32.const 15)
+            (i32.const 9) (i64.const 64) (i64.const 0) (i32.const 0) (i32.const 32))
+        (then (call $proc_exit (i32.const 1))))
+      (call $write (i32.load (i32.const 32)) (i32.const 576) (i32.const 13))
+      (call $proc_exit (i32.const 0))))
     ;; reads its input to the end
     (if (i32.eq (local.get $command) (i32.const 114)) (then
       (call $write (i32.const 1) (i32.const 512) (i32.const 4))

@@ -76,7 +76,7 @@ impl CriAdapter {
 
     /// A container's state. A started container that the runtime does not list is recorded as lost.
     fn settle(&self, entry: &ContainerEntry, before: Phase, live: Option<&Container>) -> Option<View> {
-        if live.is_some() || before != Phase::Started {
+        if live.is_some() || !matches!(before, Phase::Started { .. }) {
             return View::new(&before, live);
         }
         if self.inner.records.lost(entry, self.now()) {
@@ -225,7 +225,9 @@ impl StartAttempt<'_> {
             .within(call, &self.entry.id, Duration::ZERO, start)
             .await;
         self.outcome = Some(match &answer {
-            Ok(_) => Phase::Started,
+            Ok(container) => Phase::Started {
+                at: nanos(container.state.started_at()),
+            },
             Err(error) => self.failed(error.message()),
         });
         answer.map(drop)

@@ -66,11 +66,11 @@ pub(super) enum Phase {
     /// Not started.
     Created,
     /// The runtime reported a successful start.
-    Started,
+    Started { at: i64 },
     /// It could not be started.
     Failed { at: i64, message: String },
     /// It was started, and the runtime does not list it any more.
-    Lost { at: i64 },
+    Lost { started_at: i64, at: i64 },
     /// It is being removed.
     Removing,
 }
@@ -272,12 +272,12 @@ impl Records {
         // Locked until it is written. Otherwise a removal could come in between, and the write would leave a file
         // behind.
         let mut current = entry.phase.lock();
-        let lost = *current == Phase::Started;
-        if lost {
-            *current = Phase::Lost { at };
-            self.try_save_container(entry, &current);
-        }
-        lost
+        let Phase::Started { at: started_at } = *current else {
+            return false;
+        };
+        *current = Phase::Lost { started_at, at };
+        self.try_save_container(entry, &current);
+        true
     }
 
     fn try_save_container(&self, entry: &ContainerEntry, phase: &Phase) {
@@ -435,6 +435,9 @@ struct ContainerRecord {
     /// When it failed or was lost.
     #[prost(int64, tag = "8")]
     ended_at: i64,
+    /// 0 in records of adapters that did not write it.
+    #[prost(int64, tag = "9")]
+    started_at: i64,
 }
 
 impl SandboxRecord {
@@ -466,11 +469,12 @@ impl SandboxRecord {
 
 impl ContainerRecord {
     fn new(entry: &ContainerEntry, phase: &Phase) -> Self {
-        let (started, failure, ended_at) = match phase {
-            Phase::Created => (false, None, 0),
-            Phase::Failed { at, message } => (false, Some(message.clone()), *at),
-            Phase::Lost { at } => (true, None, *at),
-            Phase::Started | Phase::Removing => (true, None, 0),
+        let (started_at, failure, ended_at) = match phase {
+            Phase::Created => (None, None, 0),
+            Phase::Failed { at, message } => (None, Some(message.clone()), *at),
+            Phase::Lost { started_at, at } => (Some(*started_at), None, *at),
+            Phase::Started { at } => (Some(*at), None, 0),
+            Phase::Removing => (Some(0), None, 0),
         };
         Self {
             id: entry.id.clone(),
@@ -478,21 +482,30 @@ impl ContainerRecord {
             pod_uid: entry.key.pod.to_string(),
             config: Some(entry.config.clone()),
             created_at: entry.created_at,
-            started,
+            started: started_at.is_some(),
             failure,
             ended_at,
+            started_at: started_at.unwrap_or_default(),
         }
     }
+
     fn into_entry(self) -> io::Result<ContainerEntry> {
         let config = self.config.ok_or_else(incomplete)?;
         let metadata = config.metadata.as_ref().ok_or_else(incomplete)?;
+        let started_at = match self.started_at {
+            0 => self.created_at,
+            at => at,
+        };
         let phase = match (self.started, self.failure) {
             (_, Some(message)) => Phase::Failed {
                 at: self.ended_at,
                 message,
             },
-            (true, None) if self.ended_at != 0 => Phase::Lost { at: self.ended_at },
-            (true, None) => Phase::Started,
+            (true, None) if self.ended_at != 0 => Phase::Lost {
+                started_at,
+                at: self.ended_at,
+            },
+            (true, None) => Phase::Started { at: started_at },
             (false, None) => Phase::Created,
         };
         Ok(ContainerEntry {

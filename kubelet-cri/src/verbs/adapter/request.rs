@@ -106,6 +106,7 @@ pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry)
         spec.run_as_group = security
             .and_then(|security| security.run_as_group.as_ref())
             .map(|group| group.value);
+        spec.read_only_root = security.is_some_and(|security| security.readonly_rootfs);
         spec.limits = linux.resources.as_ref().map_or_else(Limits::default, limits);
     }
     spec.labels = config.labels.clone();

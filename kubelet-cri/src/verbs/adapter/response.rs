@@ -51,15 +51,15 @@ impl View {
                 message: message.clone(),
                 ..Self::default()
             },
-            (None, Phase::Lost { at }) => Self {
+            (None, Phase::Lost { started_at, at }) => Self {
                 state: v1::ContainerState::ContainerExited,
+                started_at: *started_at,
                 finished_at: *at,
                 exit_code: UNKNOWN_EXIT_CODE,
                 reason: "ContainerStatusUnknown".to_owned(),
                 message: "the runtime does not list the container any more".to_owned(),
-                ..Self::default()
             },
-            (None, Phase::Started | Phase::Removing) => return None,
+            (None, Phase::Started { .. } | Phase::Removing) => return None,
         };
         Some(view)
     }
@@ -202,15 +202,16 @@ mod tests {
             at: 5,
             message: "no".into(),
         };
-        let lost = Phase::Lost { at: 6 };
+        let started = Phase::Started { at: 1 };
+        let lost = Phase::Lost { started_at: 1, at: 6 };
 
         use v1::ContainerState::*;
         for (before, live, expected) in [
             (&Phase::Created, None, Some((ContainerCreated, 0, ""))),
             (&Phase::Created, Some(&running), Some((ContainerRunning, 0, ""))),
-            (&Phase::Started, Some(&running), Some((ContainerRunning, 0, ""))),
+            (&started, Some(&running), Some((ContainerRunning, 0, ""))),
             (
-                &Phase::Started,
+                &started,
                 Some(&completed),
                 Some((ContainerExited, 0, "Completed")),
             ),

@@ -230,7 +230,7 @@ impl RuntimeService for CriAdapter {
         match entry.phase() {
             Phase::Created => {}
             Phase::Removing => return Err(Error::not_found(CALL, &entry.id)),
-            Phase::Started | Phase::Failed { .. } | Phase::Lost { .. } => {
+            Phase::Started { .. } | Phase::Failed { .. } | Phase::Lost { .. } => {
                 let message = format!("{} has already been started", entry.key);
                 return Err(Error::failed_precondition(CALL, &entry.id, message));
             }

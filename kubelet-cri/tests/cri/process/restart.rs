@@ -148,6 +148,7 @@ async fn an_agent_that_died_while_starting_a_container_left_it_to_the_next() {
     std::fs::write(&file, record.to_string()).unwrap();
     let node = Node::at(dir.path()).await;
     assert_eq!(node.pid(&id).await, pid);
+    let started_at = node.status(&id).await.started_at;
 
     // The state before that, and an invalid record.
     drop(node);
@@ -158,7 +159,11 @@ async fn an_agent_that_died_while_starting_a_container_left_it_to_the_next() {
     assert!(node.processes.list().await.unwrap().is_empty());
     assert!(!half.exists() && file.exists());
     // The adapter has its record, and reports that the runtime does not list it.
-    assert_eq!(node.status(&id).await.reason, "ContainerStatusUnknown");
+    let status = node.status(&id).await;
+    assert_eq!(
+        (status.reason.as_str(), status.started_at),
+        ("ContainerStatusUnknown", started_at)
+    );
     signal(pid, Signal::KILL);
 }
 

@@ -118,7 +118,10 @@ fn container_config(attempt: u32) -> v1::ContainerConfig {
                 memory_limit_in_bytes: 1 << 20,
                 ..Default::default()
             }),
-            ..Default::default()
+            security_context: Some(v1::LinuxContainerSecurityContext {
+                readonly_rootfs: true,
+                ..Default::default()
+            }),
         }),
         ..Default::default()
     }
@@ -148,6 +151,7 @@ async fn the_runtime_gets_what_the_kubelet_asked_for() {
         (spec.limits.cpu_millis, spec.limits.memory_bytes),
         (Some(500), Some(1 << 20))
     );
+    assert!(spec.read_only_root);
     let status = stage.status(&id).await.unwrap();
     assert_eq!(status.metadata.unwrap().attempt, 2);
     assert_eq!(
@@ -285,6 +289,7 @@ async fn a_start_cut_short_shows_as_what_it_came_to() {
 async fn a_container_that_the_runtime_forgot_is_told_of() {
     let stage = Stage::new().await;
     let id = stage.started(0).await;
+    let before = stage.status(&id).await.unwrap();
     stage.puppet.containers.lock().unwrap().clear();
     let list = stage
         .cri
@@ -299,6 +304,8 @@ async fn a_container_that_the_runtime_forgot_is_told_of() {
         (137, "ContainerStatusUnknown")
     );
     assert!(status.finished_at > 0);
+    assert!(before.started_at > 0);
+    assert_eq!(status.started_at, before.started_at);
     assert_eq!(stage.status(&id).await.unwrap(), status);
     remove(&stage.cri, &id).await.unwrap();
 }
