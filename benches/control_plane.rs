@@ -144,7 +144,7 @@ impl ControlPlane {
             },
             dir,
         };
-        let kubeconfig = Kubeconfig::from_yaml(&plane.kubeconfig_of(ADMIN)).unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&plane.kubeconfig_of(ADMIN, plane.address)).unwrap();
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
             .await
             .unwrap();
@@ -154,18 +154,29 @@ impl ControlPlane {
 
     /// Writes the kubeconfig of the node.
     pub(crate) fn node_kubeconfig(&self, node: &str) -> PathBuf {
+        self.node_kubeconfig_at(node, self.address)
+    }
+
+    /// Writes a kubeconfig of the node for another address, which leads to this API server.
+    pub(crate) fn node_kubeconfig_at(&self, node: &str, address: SocketAddr) -> PathBuf {
         let text = match &self.serves {
-            Serves::Memory { server, .. } => server.kubeconfig(self.address, User::node(node)),
-            Serves::Processes { .. } => self.kubeconfig_of(node),
+            Serves::Memory { server, .. } => server.kubeconfig(address, User::node(node)),
+            Serves::Processes { .. } => self.kubeconfig_of(node, address),
         };
         self.written("node.kubeconfig", &text)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Writes the kubeconfig of the administrator; `None` of the API server in memory.
     pub(crate) fn admin_kubeconfig(&self) -> Option<PathBuf> {
         match &self.serves {
             Serves::Memory { .. } => None,
-            Serves::Processes { .. } => Some(self.written("admin.kubeconfig", &self.kubeconfig_of(ADMIN))),
+            Serves::Processes { .. } => {
+                Some(self.written("admin.kubeconfig", &self.kubeconfig_of(ADMIN, self.address)))
+            }
         }
     }
 
@@ -175,8 +186,8 @@ impl ControlPlane {
         path
     }
 
-    fn kubeconfig_of(&self, token: &str) -> String {
-        let (address, authority) = (self.address, self.dir.path().join("tls.crt"));
+    fn kubeconfig_of(&self, token: &str, address: SocketAddr) -> String {
+        let authority = self.dir.path().join("tls.crt");
         format!(
             "apiVersion: v1
 kind: Config

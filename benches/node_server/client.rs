@@ -48,10 +48,13 @@ impl Client {
 
     /// A connection for requests one after the other.
     pub(crate) async fn connect(&self) -> Connection {
-        let stream = self.dial().await.unwrap();
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-        tokio::spawn(connection);
-        Connection { sender }
+        over(self.dial().await.unwrap()).await
+    }
+
+    /// The same, if the server listens.
+    #[allow(dead_code, reason = "some servers always do")]
+    pub(crate) async fn try_connect(&self) -> Option<Connection> {
+        Some(over(self.dial().await.ok()?).await)
     }
 
     /// Requests this path on a connection of its own.
@@ -71,6 +74,12 @@ impl Client {
     pub(crate) async fn exec(&self, path: &str) {
         exec(self.dial().await.unwrap(), path).await;
     }
+}
+
+async fn over(stream: TlsStream<TcpStream>) -> Connection {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    Connection { sender }
 }
 
 /// Sends requests and reads the answers.

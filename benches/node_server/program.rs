@@ -1,5 +1,6 @@
 //! A running program with a kubelet's command line, its runtime and its static pods.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ pub(crate) struct Setup<'a> {
 pub(crate) struct Program {
     pub(crate) client: Client,
     pub(crate) runtime: CriClient,
+    /// The program and its arguments.
+    command: Vec<String>,
     process: Child,
     dir: TempDir,
     _containerd: Containerd,
@@ -73,28 +76,28 @@ evictionHard: {{nodefs.available: 1%}}
         );
         config += setup.settings;
         fs::write(path("config.yaml"), config).unwrap();
-        let log = File::create(path("log")).unwrap();
-        let process = Command::new(program)
-            .args(["--config", &path("config.yaml")])
-            .args(["--root-dir", &path("root")])
-            .args(["--cert-dir", &path("pki")])
-            .args(["--hostname-override", NODE])
+        let mut command = [
+            program,
+            "--config",
+            &path("config.yaml"),
+            "--root-dir",
+            &path("root"),
+            "--cert-dir",
+            &path("pki"),
+            "--hostname-override",
+            NODE,
             // Where cAdvisor in the Go kubelet finds the containers.
-            .args([
-                "--containerd",
-                containerd.endpoint().trim_start_matches("unix://"),
-            ])
-            .args(setup.arguments)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the program does not start");
+            "--containerd",
+            containerd.endpoint().trim_start_matches("unix://"),
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        command.extend_from_slice(setup.arguments);
         let mut program = Self {
             client: Client::new(address, NODE, certified.cert.der().clone()),
             runtime: CriClient::connect(containerd.endpoint()).await.unwrap(),
-            process,
+            process: launched(&command, dir.path()),
+            command,
             dir,
             _containerd: containerd,
         };
@@ -169,6 +172,16 @@ evictionHard: {{nodefs.available: 1%}}
         folders.find(|folder| of_pod(folder)).unwrap().join("main/0.log")
     }
 
+    /// All containers: their ids and states.
+    #[allow(dead_code, reason = "not each bench restarts the program")]
+    pub(crate) async fn containers(&self) -> BTreeMap<String, i32> {
+        let listed = self.runtime.list_containers(v1::ListContainersRequest::default());
+        let containers = listed.await.unwrap().containers.into_iter();
+        containers
+            .map(|container| (container.id, container.state))
+            .collect()
+    }
+
     /// The id of the container of this pod.
     pub(crate) async fn container(&self, pod: &str) -> String {
         let filter = v1::ContainerFilter {
@@ -178,6 +191,15 @@ evictionHard: {{nodefs.available: 1%}}
         let request = v1::ListContainersRequest { filter: Some(filter) };
         let listed = self.runtime.list_containers(request).await.unwrap();
         listed.containers[0].id.clone()
+    }
+
+    /// Measures the process from its start on.
+    #[allow(dead_code, reason = "not each bench needs it")]
+    pub(crate) fn meter_of_all(&self) -> Meter {
+        Meter {
+            cpu: 0.0,
+            ..self.meter_within()
+        }
     }
 
     /// Starts to measure the process, and its memory anew.
@@ -200,13 +222,42 @@ evictionHard: {{nodefs.available: 1%}}
         }
     }
 
-    /// Ends the program with SIGTERM, so that it can write a profile.
+    /// Ends the program and starts it again.
+    #[allow(dead_code, reason = "not each bench does it")]
+    pub(crate) async fn restart(&mut self) {
+        self.terminate().await;
+        self.process = launched(&self.command, self.dir.path());
+    }
+
+    /// Ends the program.
     pub(crate) async fn end(mut self) {
+        self.terminate().await;
+    }
+
+    /// With SIGTERM, so that it can write a profile.
+    async fn terminate(&mut self) {
         let pid = self.process.id().expect("the program has ended");
         kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
         let ended = tokio::time::timeout(GUARD, self.process.wait()).await;
         ended.expect("the program did not end in time").unwrap();
     }
+}
+
+/// Starts a program. Its output is in `log` in this folder.
+fn launched(command: &[String], dir: &Path) -> Child {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("log"))
+        .unwrap();
+    Command::new(&command[0])
+        .args(&command[1..])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the program does not start")
 }
 
 /// Measures a process from a moment on.

@@ -6,9 +6,8 @@ use tokio::time::sleep;
 
 use crate::program::{Program, Used};
 
-/// The time for the effects of a change to settle.
 const SETTLING: Duration = Duration::from_secs(15);
-const IDLE: Duration = Duration::from_secs(15);
+const IDLE: Duration = Duration::from_secs(60);
 
 /// A measured value.
 pub(crate) struct Figure {
@@ -32,21 +31,32 @@ impl Report {
         self.figures.push(Figure { what, value, unit });
     }
 
-    /// Measures the idle program.
+    /// Measures the idle program, once it has settled.
     pub(crate) async fn rest(&mut self, program: &Program, pods: usize) {
-        sleep(SETTLING).await;
+        settle().await;
+        self.idle(program, pods).await;
+    }
+
+    /// Measures the idle program.
+    pub(crate) async fn idle(&mut self, program: &Program, pods: usize) -> Used {
         let meter = program.meter();
         sleep(IDLE).await;
         let used = meter.used();
         self.idle = used.cpu / used.seconds;
-        self.add(format!("{pods} pods, idle: CPU a second"), self.idle * 1e3, "ms");
+        self.add(format!("{pods} pods, idle: CPU a minute"), self.idle * 60.0, "s");
         self.add(format!("{pods} pods, idle: peak of the memory"), used.peak, "MB");
+        used
     }
 
     /// The CPU time of work, without that of an idle program.
     pub(crate) fn cpu(&self, used: &Used) -> f64 {
         used.cpu - self.idle * used.seconds
     }
+}
+
+/// Waits for the effects of a change to settle.
+pub(crate) async fn settle() {
+    sleep(SETTLING).await;
 }
 
 /// Prints the figures of all rounds as a table: the first two programs and their ratio, or the only one.

@@ -1,12 +1,12 @@
 //! Two node agents on the same host in turns: how fast they run and end pods, how soon a changed config map is in a pod, commands,
-//! logs and scrapes, and what they use at rest and under churn.
+//! logs and scrapes, what a restart costs, and what they use at rest and under churn: of this host, and of the API server.
 //!
 //! ```console
 //! # KUBE_APISERVER=/usr/bin/kube-apiserver ROUNDS=2 cargo bench -p benches --bench side_by_side -- PROGRAM PROGRAM
 //! ```
 //!
 //! needs root and containerd, and prints a message if they are missing. A program must accept a kubelet's command line; for
-//! example, a kubelet, and a release build of the example `node-agent`. Each program takes about seven minutes in each of `ROUNDS`
+//! example, a kubelet, and a release build of the example `node-agent`. Each program takes about twelve minutes in each of `ROUNDS`
 //! rounds (1 by default), in which another program is the first. The table has the medians of the rounds, and the ratio of the
 //! first program to the second. The programs must have absolute paths.
 //!
@@ -14,10 +14,13 @@
 //! memory of `kubelet-apiserver`, in the process of the bench. Each program has an API server, a containerd and a cgroup of its own,
 //! one after the other. The bench watches pods in the API and reads volumes on the disk.
 //!
+//! Requests to the API server are those that the node made, with a watch counted when it ends. Bytes are those of the connections, encrypted,
+//! in both directions.
+//!
 //! Pods have one busybox container on the host's network, which ends at once on SIGTERM, and a config map. CPU is the user and system
 //! time of the program's process; memory is resident. For logs and scrapes CPU is without that of the idle program in the same time.
 //!
-//! `PODS=20,30` replaces the numbers of pods, 80 and 110.
+//! `PODS=20,30` replaces the numbers of pods, 30 and 110.
 
 #![allow(
     clippy::unwrap_used,
@@ -48,6 +51,7 @@ mod process;
 mod program;
 #[path = "../node_server/report.rs"]
 mod report;
+mod wire;
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -62,7 +66,8 @@ use crate::load::{one_log, requests};
 use crate::member::NODE;
 use crate::pods::{Pods, middle};
 use crate::program::{Program, Setup};
-use crate::report::{Figure, Report, compare_programs};
+use crate::report::{Figure, Report, compare_programs, settle};
+use crate::wire::Wire;
 
 const SINGLE_RUNS: usize = 11;
 const COMMANDS: usize = 50;
@@ -70,10 +75,32 @@ const SCRAPES: usize = 30;
 const LOG_BYTES: usize = 500_000_000;
 /// A pod is deleted and another one created each second.
 const CHURN: Duration = Duration::from_secs(60);
+const CHANGES: usize = 1_000;
+/// A change of the config map, at most.
+const PACE: Duration = Duration::from_millis(20);
+/// What a restart costs is counted in this time.
+const RESTARTED: Duration = Duration::from_secs(60);
 /// Longer than anything here takes.
 const GUARD: Duration = Duration::from_secs(300);
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// The program at rest: what it uses of this host, and of the API server.
+async fn rest(program: &Program, plane: &ControlPlane, wire: &Wire, pods: usize, report: &mut Report) {
+    let load = || (plane.requests_of(NODE), wire.bytes());
+    settle().await;
+    let before = load();
+    let minutes = report.idle(program, pods).await.seconds / 60.0;
+    let (requests, bytes) = load();
+    let requests = (requests - before.0) as f64 / minutes;
+    report.add(format!("{pods} pods, idle: requests a minute"), requests, "");
+    let bytes = (bytes - before.1) as f64 / minutes;
+    report.add(
+        format!("{pods} pods, idle: to and from the API server a minute"),
+        bytes / 1e3,
+        "kB",
+    );
+}
 
 async fn single_pods(pods: &Pods, report: &mut Report) {
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
@@ -106,6 +133,35 @@ async fn no_pods(pods: &Pods, names: &[String], program: &Program, report: &mut 
 /// The time until each pod has the file of a changed config map.
 async fn changed_config_map(pods: &Pods, running: &[Pod], program: &Program, report: &mut Report) {
     pods.configure("second").await;
+    let took = has_version("second", running, program).await;
+    report.add(
+        "a changed config map, in the last pod",
+        took.last().copied().unwrap(),
+        "s",
+    );
+    report.add("a changed config map, in the median pod", middle(took), "s");
+}
+
+/// Many changes of the config map one after the other, until each pod has the last one.
+async fn many_changes(pods: &Pods, running: &[Pod], program: &Program, report: &mut Report) {
+    let (meter, mut ticks) = (program.meter(), interval(PACE));
+    for number in 1..=CHANGES {
+        ticks.tick().await;
+        pods.configure(&format!("change-{number}")).await;
+    }
+    has_version(&format!("change-{CHANGES}"), running, program).await;
+    let used = meter.used();
+    let what = format!("{CHANGES} changes of the config map of {} pods", running.len());
+    report.add(
+        format!("{what}: time until each pod has the last"),
+        used.seconds,
+        "s",
+    );
+    report.add(format!("{what}: CPU"), report.cpu(&used), "s");
+}
+
+/// The seconds until each pod has this version of the config map, in order.
+async fn has_version(version: &str, running: &[Pod], program: &Program) -> Vec<f64> {
     let begun = Instant::now();
     let file = |pod: &Pod| {
         let uid = pod.metadata.uid.as_deref().unwrap();
@@ -120,7 +176,7 @@ async fn changed_config_map(pods: &Pods, running: &[Pod], program: &Program, rep
             waiting.len()
         );
         waiting.retain(|file| {
-            let is_new = fs::read_to_string(file).is_ok_and(|text| text == "second");
+            let is_new = fs::read_to_string(file).is_ok_and(|text| text == version);
             if is_new {
                 took.push(begun.elapsed().as_secs_f64());
             }
@@ -128,12 +184,42 @@ async fn changed_config_map(pods: &Pods, running: &[Pod], program: &Program, rep
         });
         sleep(LOOK).await;
     }
+    took
+}
+
+/// The program ends and starts again: the time until its server lists all pods as running, what that costs, and that nothing started again.
+async fn restart(pods: usize, program: &mut Program, report: &mut Report) {
+    let before = program.containers().await;
+    let begun = Instant::now();
+    program.restart().await;
+    let started = Instant::now();
+    let all_run = async |program: &Program| match program.client.try_connect().await {
+        Some(mut connection) => {
+            let list = connection.get("/pods").await;
+            memchr::memmem::find_iter(&list, br#""phase":"Running""#).count() == pods
+        }
+        None => false,
+    };
+    while !all_run(program).await {
+        assert!(started.elapsed() < GUARD, "the pods are not known again");
+        sleep(LOOK).await;
+    }
+    let what = format!("restart with {pods} pods");
     report.add(
-        "a changed config map, in the last pod",
-        took.last().copied().unwrap(),
+        format!("{what}: until all are known"),
+        started.elapsed().as_secs_f64(),
         "s",
     );
-    report.add("a changed config map, in the median pod", middle(took), "s");
+    report.add(
+        format!("{what}: until all are known, with the end of the process before"),
+        begun.elapsed().as_secs_f64(),
+        "s",
+    );
+    let of_all = program.meter_of_all();
+    report.add(format!("{what}: CPU until then"), of_all.used().cpu, "s");
+    sleep(RESTARTED.saturating_sub(started.elapsed())).await;
+    report.add(format!("{what}: CPU of the first minute"), of_all.used().cpu, "s");
+    assert_eq!(program.containers().await, before, "containers");
 }
 
 async fn commands(pod: &str, program: &Program, report: &mut Report) {
@@ -177,7 +263,7 @@ async fn measure(path: &str) -> Option<Vec<Figure>> {
         fs::read_to_string("/proc/loadavg").unwrap().trim()
     );
     println!("| measured | |\n|---|---|");
-    let numbers = std::env::var("PODS").unwrap_or_else(|_| "80,110".to_owned());
+    let numbers = std::env::var("PODS").unwrap_or_else(|_| "30,110".to_owned());
     let numbers: Vec<usize> = numbers.split(',').map(|number| number.parse().unwrap()).collect();
     let names = |count: usize| {
         (0..count)
@@ -189,35 +275,44 @@ async fn measure(path: &str) -> Option<Vec<Figure>> {
         "cgroupsPerQOS: true\ncgroupRoot: {}\nmaxPods: 250",
         cgroups.name()
     );
+    let wire = Wire::to(plane.address()).await;
+    let kubeconfig = plane.node_kubeconfig_at(NODE, wire.address);
     let setup = Setup {
         changes: &[("cgroupsPerQOS: false", own.as_str())],
         settings: plane.settings(),
-        arguments: &[
-            "--kubeconfig".to_owned(),
-            plane.node_kubeconfig(NODE).to_str().unwrap().to_owned(),
-        ],
+        arguments: &["--kubeconfig".to_owned(), kubeconfig.to_str().unwrap().to_owned()],
     };
-    let program = Program::start(path, containerd, &setup).await;
+    let mut program = Program::start(path, containerd, &setup).await;
     let pods = Pods::new(plane.client.clone());
     pods.configure("first").await;
     pods.node_is_ready().await;
     let mut report = Report::default();
-    report.rest(&program, 0).await;
+    rest(&program, &plane, &wire, 0, &mut report).await;
     single_pods(&pods, &mut report).await;
     let (last, before) = numbers.split_last().unwrap();
     for count in before {
         many_pods(&pods, &names(*count), &program, &mut report).await;
+        rest(&program, &plane, &wire, *count, &mut report).await;
         no_pods(&pods, &names(*count), &program, &mut report).await;
     }
     let names = names(*last);
     many_pods(&pods, &names, &program, &mut report).await;
-    report.rest(&program, *last).await;
-    changed_config_map(&pods, &pods.all().await, &program, &mut report).await;
+    rest(&program, &plane, &wire, *last, &mut report).await;
+    let running = pods.all().await;
+    changed_config_map(&pods, &running, &program, &mut report).await;
+    many_changes(&pods, &running, &program, &mut report).await;
     commands(&names[0], &program, &mut report).await;
-    for path in ["/metrics", "/metrics/cadvisor", "/metrics/resource", "/pods"] {
+    for path in [
+        "/metrics",
+        "/metrics/cadvisor",
+        "/metrics/resource",
+        "/stats/summary",
+        "/pods",
+    ] {
         requests(path, SCRAPES, &program, &mut report).await;
     }
     one_log(&program, &names[0], LOG_BYTES, &mut report).await;
+    restart(names.len(), &mut program, &mut report).await;
     let names = churn(&pods, names, &program, &mut report).await;
     no_pods(&pods, &names, &program, &mut report).await;
     program.end().await;
