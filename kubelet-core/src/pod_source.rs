@@ -53,6 +53,8 @@ pub enum SourceUpdate {
 
 /// A [`PodSource`] made from any stream of full snapshots.
 ///
+/// The pods need a UID, and the defaults of the API: `kubelet_config::manifest::set_defaults` sets them.
+///
 /// ```
 /// use std::sync::Arc;
 /// use futures::stream;

@@ -30,8 +30,23 @@ const INIT_CONTAINER_ANNOTATIONS: [&str; 4] = [
     "pod.beta.kubernetes.io/init-container-statuses",
 ];
 
-/// Fills in what the pod leaves unset.
-pub(super) fn set_defaults(pod: &mut Pod) {
+/// Fills in what the pod leaves unset, as the API server does for its pods (`SetObjectDefaults_Pod`).
+///
+/// [`decode`](super::decode) does it. A source of your own does it before it yields a pod that no API server has seen: without defaults,
+/// such a pod has no restart policy and no grace period.
+///
+/// ```
+/// let mut pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(serde_json::json!({
+///     "metadata": {"name": "web", "namespace": "default", "uid": "1"},
+///     "spec": {"containers": [{"name": "main", "image": "nginx"}]},
+/// }))?;
+/// kubelet_config::manifest::set_defaults(&mut pod);
+/// let spec = pod.spec.unwrap();
+/// assert_eq!(spec.restart_policy.as_deref(), Some("Always"));
+/// assert_eq!(spec.containers[0].image_pull_policy.as_deref(), Some("Always"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+pub fn set_defaults(pod: &mut Pod) {
     if let Some(annotations) = &mut pod.metadata.annotations {
         annotations.retain(|key, _| !INIT_CONTAINER_ANNOTATIONS.contains(&key.as_str()));
     }

@@ -21,6 +21,8 @@ mod static_pod;
 mod uid;
 mod validation;
 
+pub use defaults::set_defaults;
+
 /// No manifest is as large as this (`maxConfigLength` of the kubelet's `config` package).
 #[cfg(any(feature = "file", feature = "http"))]
 pub(crate) const MAX_CONFIG_LENGTH: usize = 10 << 20;
