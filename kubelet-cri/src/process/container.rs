@@ -19,7 +19,7 @@ use super::command::Environment;
 use super::group::{Group, exit_code};
 use super::log::{self, LogPump, Reopen};
 use super::record::Record;
-use crate::verbs::{Container, ContainerKey, ContainerState, Exit, Result, RuntimeError};
+use crate::verbs::{Container, ContainerKey, ContainerState, Exit, PodKey, Result, RuntimeError};
 
 /// The kubelet's exit code and reason for a container whose real exit code is unknown.
 const UNKNOWN_EXIT_CODE: i32 = 137;
@@ -118,6 +118,10 @@ impl Process {
 
     pub(super) fn key(&self) -> &ContainerKey {
         &self.key
+    }
+
+    pub(super) fn is_of(&self, pod: &PodKey) -> bool {
+        self.key.pod == pod.uid && self.record.lock().pod_attempt == Some(pod.attempt)
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -307,6 +311,7 @@ mod tests {
         let now = kubelet_core::Clock::system().now();
         let record = Record {
             pod_uid: "u".into(),
+            pod_attempt: Some(0),
             container: "main".into(),
             attempt: 0,
             working_dir: "/".into(),

@@ -68,6 +68,7 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
     };
     let mut record = Record {
         pod_uid: key.pod.to_string(),
+        pod_attempt: Some(spec.pod_attempt),
         container: key.container.clone(),
         attempt: key.attempt,
         working_dir: working_dir.clone(),

@@ -278,13 +278,7 @@ impl ProcessRuntime {
     /// May be dropped, and called again, with a shorter grace for instance.
     pub async fn shutdown(&self, grace: Duration) {
         self.closed.store(true, Ordering::SeqCst);
-        let keys: Vec<_> = self.shared.slots.lock().keys().cloned().collect();
-        join_all(keys.iter().map(async |key| {
-            if let Some(process) = self.shared.find(key).await {
-                process.stop(grace).await;
-            }
-        }))
-        .await;
+        self.shared.stop_all(grace, |_| true).await;
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }
@@ -315,6 +309,19 @@ impl Drop for StartTurn {
 }
 
 impl Shared {
+    /// Stops containers in parallel, each with this grace period.
+    async fn stop_all(&self, grace: Duration, which: impl Fn(&Process) -> bool) {
+        let keys: Vec<_> = self.slots.lock().keys().cloned().collect();
+        join_all(keys.iter().map(async |key| {
+            if let Some(process) = self.find(key).await
+                && which(&process)
+            {
+                process.stop(grace).await;
+            }
+        }))
+        .await;
+    }
+
     /// The container of this key. Waits until its start is over.
     async fn find(&self, key: &ContainerKey) -> Option<Arc<Process>> {
         loop {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -36,6 +37,9 @@ impl Pods for ProcessRuntime {
 
     async fn end(&self, key: &PodKey) -> Result<()> {
         let dir = folder(&self.shared.pods_dir, key)?;
+        self.shared
+            .stop_all(Duration::ZERO, |process| process.is_of(key))
+            .await;
         match tokio::fs::remove_dir_all(&dir).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(key, "remove", &dir, &error)),
             _ => Ok(()),

@@ -17,6 +17,9 @@ const FILE: &str = "state.json";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) pod_uid: String,
+    /// `None` in the records of a runtime that did not write it.
+    #[serde(default)]
+    pub(super) pod_attempt: Option<u32>,
     pub(super) container: String,
     pub(super) attempt: u32,
     pub(super) working_dir: std::path::PathBuf,

@@ -52,7 +52,7 @@
 //! passes without a check. The required group `capabilities` checks that the runtime reports the same capabilities as
 //! `offers`, and that it rejects calls for the others clearly.
 //!
-//! * `exec`, `logs`, `stats`, `images`, `events`: the capabilities of `kubelet_cri::verbs`.
+//! * `exec`, `logs`, `stats`, `images`, `events`, `pods`: the capabilities of `kubelet_cri::verbs`.
 //! * `signals`: a program can handle or ignore its stop signal. If it ignores the signal, it is killed.
 //! * `restart`: containers outlive the agent. [`Fixture::reopen`] drops the runtime and opens it again.
 //!

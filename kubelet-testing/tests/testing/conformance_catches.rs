@@ -1,5 +1,6 @@
 //! The kit detects runtimes that break its clauses. Each fault here is one that a real runtime could have.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,8 +12,8 @@ use futures::stream::{BoxStream, StreamExt};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kubelet_core::Clock;
 use kubelet_cri::verbs::{
-    Container, ContainerKey, ContainerRuntime, ContainerSpec, ContainerState, ErrorClass, Events, Result,
-    RuntimeError,
+    Container, ContainerKey, ContainerRuntime, ContainerSpec, ContainerState, ErrorClass, Events, Pod,
+    PodKey, PodSpec, Pods, Result, RuntimeError,
 };
 use kubelet_testing::conformance::{Fixture, FixtureError, Opened, Program, Subject, Time, Workload, verbs};
 use kubelet_testing::{MemoryRuntime, Run};
@@ -63,9 +64,17 @@ enum Fault {
     Name,
     /// A missing program exits with 0.
     MissingIsFine,
+    /// A pod is in no list.
+    HidesPods,
+    /// The attempts of a pod are one pod.
+    AttemptsOfPodsAreOne,
+    /// The containers of a pod run on after its end.
+    EndSparesContainers,
+    /// The end of a missing pod is an error.
+    EndIsStrict,
 }
 
-const FAULTS: [(Fault, &[&str]); 20] = [
+const FAULTS: [(Fault, &[&str]); 24] = [
     (
         Fault::StartsAnew,
         &[
@@ -146,6 +155,29 @@ const FAULTS: [(Fault, &[&str]); 20] = [
         Fault::MissingIsFine,
         &["life_cycle::a_start_that_fails_leaves_nothing_running"],
     ),
+    (
+        Fault::HidesPods,
+        &[
+            "pods::a_pod_that_began_is_listed_until_it_ends",
+            "pods::a_key_begun_twice_is_one_pod",
+            "pods::a_begin_cut_short_can_be_ended",
+        ],
+    ),
+    (
+        Fault::AttemptsOfPodsAreOne,
+        &["pods::the_next_attempt_is_a_pod_of_its_own"],
+    ),
+    (
+        Fault::EndSparesContainers,
+        &[
+            "pods::an_end_kills_what_still_runs",
+            "pods::an_end_cut_short_can_be_tried_again",
+        ],
+    ),
+    (
+        Fault::EndIsStrict,
+        &["pods::end_of_what_is_not_there_is_a_success"],
+    ),
 ];
 
 /// A runtime with a fault, around one without.
@@ -158,6 +190,7 @@ struct Bent {
     /// Starts that were dropped.
     dropped: Mutex<Vec<(ContainerSpec, Instant)>>,
     removed: Mutex<Vec<Container>>,
+    pods: Mutex<BTreeSet<PodKey>>,
 }
 
 impl Bent {
@@ -317,6 +350,46 @@ impl ContainerRuntime for Bent {
     fn events(&self) -> Option<&dyn Events> {
         Some(self)
     }
+
+    fn pods(&self) -> Option<&dyn Pods> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Pods for Bent {
+    async fn list(&self) -> Result<Vec<Pod>> {
+        let pods = self.pods.lock().clone();
+        Ok(pods
+            .into_iter()
+            .filter(|_| !self.has(Fault::HidesPods))
+            .map(Pod::new)
+            .collect())
+    }
+
+    async fn begin(&self, spec: &PodSpec) -> Result<Pod> {
+        tokio::task::yield_now().await;
+        self.pods.lock().insert(spec.key.clone());
+        Ok(Pod::new(spec.key.clone()))
+    }
+
+    async fn end(&self, key: &PodKey) -> Result<()> {
+        if self.has(Fault::EndIsStrict) {
+            Pods::inspect(self, key).await?;
+        }
+        if !self.has(Fault::EndSparesContainers) {
+            for container in self.sound.list().await? {
+                if container.key.pod == key.uid {
+                    self.sound.stop(&container.key, Duration::ZERO).await?;
+                }
+            }
+        }
+        let is_one = self.has(Fault::AttemptsOfPodsAreOne);
+        self.pods
+            .lock()
+            .retain(|pod| pod.uid != key.uid || (pod != key && !is_one));
+        Ok(())
+    }
 }
 
 impl Events for Bent {
@@ -356,6 +429,7 @@ impl<const NUMBER: usize> Fixture for Faulty<NUMBER> {
             reopened: Arc::default(),
             dropped: Mutex::default(),
             removed: Mutex::default(),
+            pods: Mutex::default(),
         }))))
     }
 
@@ -393,7 +467,7 @@ impl<const NUMBER: usize> Fixture for Faulty<NUMBER> {
     }
 }
 
-const OFFERS: &[&str] = &["signals", "restart", "events"];
+const OFFERS: &[&str] = &["signals", "restart", "events", "pods"];
 
 fn catches<const NUMBER: usize>() {
     let (fault, clauses) = FAULTS[NUMBER];
@@ -442,6 +516,10 @@ catch! {
     events_that_are_silent 17
     a_name_of_two_words 18
     a_missing_program_that_ends_well 19
+    pods_that_are_not_listed 20
+    attempts_of_a_pod_that_are_one 21
+    an_end_of_a_pod_that_spares_its_containers 22
+    a_strict_end_of_a_pod 23
 }
 
 #[test]

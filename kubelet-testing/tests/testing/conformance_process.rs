@@ -56,7 +56,7 @@ impl Fixture for Processes {
 mod verbs {
     use super::*;
 
-    kubelet_testing::conformance!(verbs: Processes, offers: [signals, restart, logs, exec, stats, images, events]);
+    kubelet_testing::conformance!(verbs: Processes, offers: [signals, restart, logs, exec, stats, images, events, pods]);
 }
 
 /// Through `CriAdapter`.

@@ -16,7 +16,7 @@ async fn starts_cut_short(bench: &Bench) -> Outcome<Vec<ContainerKey>> {
     let (runtime, mut keys) = (bench.verbs()?, Vec::new());
     for polls in 1..=AWAITS {
         let key = bench.key("main");
-        let spec = bench.spec(&key, &Program::Forever)?;
+        let spec = bench.spec(&key, &Program::Forever).await?;
         keys.push(key);
         if let Some(answer) = bench
             .answer("start", cut_short(runtime.start(&spec), polls))

@@ -13,6 +13,7 @@ pub(super) async fn the_runtime_offers_what_it_is_said_to(bench: &mut Bench) -> 
         ("stats", runtime.stats().is_some()),
         ("images", runtime.images().is_some()),
         ("events", runtime.events().is_some()),
+        ("pods", runtime.pods().is_some()),
     ] {
         let said = bench.offers(name);
         ensure!(

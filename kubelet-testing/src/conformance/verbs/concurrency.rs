@@ -68,7 +68,7 @@ pub(super) async fn pods_live_and_die_side_by_side(bench: &mut Bench) -> Outcome
 pub(super) async fn reads_and_changes_do_not_interfere(bench: &mut Bench) -> Outcome {
     let bench = &*bench;
     let (runtime, key) = (bench.verbs()?, bench.key("main"));
-    let spec = bench.spec(&key, &Program::Forever)?;
+    let spec = bench.spec(&key, &Program::Forever).await?;
     let looks = async || {
         for _ in 0..20 {
             bench.listed(&key).await?;

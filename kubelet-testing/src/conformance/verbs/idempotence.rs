@@ -28,7 +28,7 @@ pub(super) async fn a_key_started_twice_is_one_container(bench: &mut Bench) -> O
 
 pub(super) async fn starts_of_one_key_at_once_are_one_container(bench: &mut Bench) -> Outcome {
     let (runtime, key) = (bench.verbs()?, bench.key("main"));
-    let spec = bench.spec(&key, &Program::Forever)?;
+    let spec = bench.spec(&key, &Program::Forever).await?;
     let starts = try_join_all((0..CALLERS).map(|_| runtime.start(&spec)));
     let started = bench
         .answer("starts", starts)

@@ -134,7 +134,7 @@ pub(super) async fn a_removed_key_is_free_again(bench: &mut Bench) -> Outcome {
 
 pub(super) async fn a_start_that_fails_leaves_nothing_running(bench: &mut Bench) -> Outcome {
     let (runtime, key) = (bench.verbs()?, bench.key("main"));
-    let spec = bench.spec(&key, &Program::Missing)?;
+    let spec = bench.spec(&key, &Program::Missing).await?;
     match bench.answer("start", runtime.start(&spec)).await? {
         Err(error) => ensure!(!error.message.is_empty(), "the error has no message: {error:?}"),
         // Also allowed: it was started, and ended with an error.

@@ -11,6 +11,7 @@ mod idempotence;
 mod images;
 mod life_cycle;
 mod logs;
+mod pods;
 mod restart;
 mod signals;
 mod stats;
@@ -41,6 +42,7 @@ use crate::conformance::{group, group_docs};
 #[doc = clauses!(stats, [group_docs], {})]
 #[doc = clauses!(images, [group_docs], {})]
 #[doc = clauses!(events, [group_docs], {})]
+#[doc = clauses!(pods, [group_docs], {})]
 pub static CLAUSES: &[Group] = &[
     clauses!(life_cycle, [group], {}),
     clauses!(idempotence, [group], {}),
@@ -56,6 +58,7 @@ pub static CLAUSES: &[Group] = &[
     clauses!(stats, [group], {}),
     clauses!(images, [group], {}),
     clauses!(events, [group], {}),
+    clauses!(pods, [group], {}),
 ];
 
 /// Checks one clause on a new runtime, as each test of [`conformance!`](crate::conformance!) does. `offers` has the

@@ -83,7 +83,7 @@ pub(super) async fn what_was_found_again_can_be_stopped_and_removed(bench: &mut 
 pub(super) async fn a_start_cut_short_by_the_end_of_the_agent_hides_nothing(bench: &mut Bench) -> Outcome {
     for polls in 1..=4 {
         let (runtime, key) = (bench.verbs()?, bench.key("main"));
-        let spec = bench.spec(&key, &Program::Forever)?;
+        let spec = bench.spec(&key, &Program::Forever).await?;
         let answer = bench
             .answer("start", cut_short(runtime.start(&spec), polls))
             .await?;

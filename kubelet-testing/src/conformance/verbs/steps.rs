@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kubelet_cri::verbs::{Container, ContainerKey, ContainerSpec, EnvVar, ErrorClass, Exit};
+use kubelet_cri::verbs::{Container, ContainerKey, ContainerSpec, EnvVar, ErrorClass, Exit, PodKey, PodSpec};
 
 use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
@@ -19,7 +19,12 @@ impl Bench {
         ContainerKey::new(self.uid(), container, 0)
     }
 
-    pub(super) fn spec(&self, key: &ContainerKey, program: &Program) -> Outcome<ContainerSpec> {
+    /// A spec of a container. Its pod has begun, if the runtime begins pods.
+    pub(super) async fn spec(&self, key: &ContainerKey, program: &Program) -> Outcome<ContainerSpec> {
+        if let Some(pods) = self.verbs()?.pods() {
+            let pod = PodSpec::new(PodKey::new(key.pod.clone(), 0));
+            self.answer("begin", pods.begin(&pod)).await?.during("begin")?;
+        }
         let workload = self.workload(program);
         let mut spec = ContainerSpec::new(key.clone(), workload.image);
         spec.command = workload.command;
@@ -45,7 +50,7 @@ impl Bench {
     }
 
     pub(super) async fn start_as(&self, key: &ContainerKey, program: &Program) -> Outcome<Container> {
-        let (runtime, spec) = (self.verbs()?, self.spec(key, program)?);
+        let (runtime, spec) = (self.verbs()?, self.spec(key, program).await?);
         self.answer("start", runtime.start(&spec)).await?.during("start")
     }
 
@@ -112,7 +117,7 @@ impl Bench {
         let key = self.key("main");
         let container = self.start_as(&key, program).await?;
         ensure!(container.is_running(), "{key} ended at once: {container:?}");
-        self.ready(&self.spec(&key, program)?).await?;
+        self.ready(&self.spec(&key, program).await?).await?;
         Ok(key)
     }
 

@@ -113,8 +113,8 @@ macro_rules! __conformance_verbs {
     (capabilities, [$($then:tt)+], $arguments:tt) => { $($then)+! { $arguments capabilities
         "Capabilities beyond the five verbs" false {
         the_runtime_offers_what_it_is_said_to:
-            "The capabilities of the runtime (`exec`, `logs`, `stats`, `images`, `events`) are those that the test \
-             names in `offers`.";
+            "The capabilities of the runtime (`exec`, `logs`, `stats`, `images`, `events`, `pods`) are those that the \
+             test names in `offers`.";
         what_it_does_not_offer_is_refused_by_name:
             "A call that needs a missing capability returns `Unimplemented`, with the name of the capability.";
     } } };
@@ -206,10 +206,29 @@ macro_rules! __conformance_verbs {
         all_watchers_get_events:
             "All watchers get the event, even if others have gone.";
     } } };
+    (pods, [$($then:tt)+], $arguments:tt) => { $($then)+! { $arguments pods
+        "Pods that begin and end" true {
+        a_pod_that_began_is_listed_until_it_ends:
+            "After `begin` returns, the list has the pod once, and `inspect` returns it. After `end` it is in no list, and \
+             `inspect` returns `Gone`.";
+        a_key_begun_twice_is_one_pod:
+            "A second begin of a key returns the pod as it is. There is only one, and one end ends it.";
+        the_next_attempt_is_a_pod_of_its_own:
+            "The next attempt is another pod: each ends separately.";
+        an_end_kills_what_still_runs:
+            "When `end` returns, no container of the pod runs. Its containers stay in the list until they are removed, and the \
+             containers of another pod run on.";
+        end_of_what_is_not_there_is_a_success:
+            "The end of a pod that does not exist, or has ended, succeeds.";
+        a_begin_cut_short_can_be_ended:
+            "After a begin that is dropped at any await, an end leaves nothing, and the key can begin again.";
+        an_end_cut_short_can_be_tried_again:
+            "After an end that is dropped at any await, another end leaves nothing.";
+    } } };
     ($other:ident, [$($then:tt)+], $arguments:tt) => {
         ::core::compile_error!(::core::concat!(
             "a runtime on the five verbs cannot offer `", ::core::stringify!($other),
-            "`; it may offer: signals, restart, logs, exec, stats, images, events"
+            "`; it may offer: signals, restart, logs, exec, stats, images, events, pods"
         ));
     };
 }
