@@ -5,7 +5,7 @@
 //! # KUBE_APISERVER=/usr/bin/kube-apiserver ROUNDS=2 cargo bench -p benches --bench side_by_side -- PROGRAM PROGRAM
 //! ```
 //!
-//! needs root and containerd, and prints a message if they are missing. A program must accept a kubelet's command line; for
+//! needs root and a containerd 2 (`Containerd::start_2` of `kubelet-testing` says where), and prints a message if they are missing. A program must accept a kubelet's command line; for
 //! example, a kubelet, and a release build of the example `node-agent`. Each program takes about twelve minutes in each of `ROUNDS`
 //! rounds (1 by default), in which another program is the first. The table has the medians of the rounds, and the ratio of the
 //! first program to the second. The programs must have absolute paths.
@@ -256,7 +256,7 @@ async fn churn(pods: &Pods, mut names: Vec<String>, program: &Program, report: &
 }
 
 async fn measure(path: &str) -> Option<Vec<Figure>> {
-    let containerd = Containerd::start().await.unwrap()?;
+    let containerd = Containerd::start_2().await.unwrap()?;
     let plane = ControlPlane::start(NODE).await;
     println!(
         "{path}, load {}:",
