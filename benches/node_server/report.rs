@@ -65,15 +65,15 @@ fn compare(programs: &[String], rounds: &[Vec<Vec<Figure>>]) {
     let (Some(first), second) = (rounds.first(), rounds.get(1)) else {
         return;
     };
-    let middle = |rounds: &[Vec<Figure>], number: usize| {
+    let values = |rounds: &[Vec<Figure>], number: usize| {
         let mut values: Vec<f64> = rounds.iter().map(|round| round[number].value).collect();
         values.sort_by(f64::total_cmp);
-        (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
+        values
     };
     let Some(second) = second else {
         println!("| measured | {} |\n|---|---|", name(&programs[0]));
         for (number, Figure { what, unit, .. }) in first[0].iter().enumerate() {
-            println!("| {what} | {:.2} {unit} |", middle(first, number));
+            println!("| {what} | {} |", with_spread(&values(first, number), unit));
         }
         return;
     };
@@ -83,16 +83,31 @@ fn compare(programs: &[String], rounds: &[Vec<Vec<Figure>>]) {
         name(&programs[1])
     );
     for (number, Figure { what, unit, .. }) in first[0].iter().enumerate() {
-        let (one, other) = (middle(first, number), middle(second, number));
+        let (one, other) = (values(first, number), values(second, number));
         println!(
-            "| {what} | {one:.2} {unit} | {other:.2} {unit} | {:.3} |",
-            one / other
+            "| {what} | {} | {} | {:.3} |",
+            with_spread(&one, unit),
+            with_spread(&other, unit),
+            middle(&one) / middle(&other)
         );
     }
 }
 
+/// The median, and the least and the greatest if they differ; `values` are in order.
+fn with_spread(values: &[f64], unit: &str) -> String {
+    let middle = middle(values);
+    match values {
+        [least, .., greatest] => format!("{middle:.2} {unit} ({least:.2} to {greatest:.2})"),
+        _ => format!("{middle:.2} {unit}"),
+    }
+}
+
+fn middle(values: &[f64]) -> f64 {
+    (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
+}
+
 /// Measures each program that the command line names, in turns, and compares the first two. `ROUNDS` is how often; the figures are
-/// medians of the rounds.
+/// medians of the rounds, with the least and the greatest.
 pub(crate) fn compare_programs(bench: &str, measure: impl AsyncFn(&str) -> Option<Vec<Figure>>) {
     // Cargo's own arguments start with a dash.
     let programs: Vec<_> = std::env::args()

@@ -8,7 +8,7 @@
 //! needs root and a containerd 2 (`Containerd::start_2` of `kubelet-testing` says where), and prints a message if they are missing. A
 //! program must accept a kubelet's command line; for example, a kubelet, and a release build of the example `node-agent`. The programs
 //! must have absolute paths. Each takes about twelve minutes in each of `ROUNDS` rounds (1 by default), in which another program is the
-//! first. The table has the medians of the rounds, and the ratio of the first program to the second.
+//! first. The table has the medians of the rounds with the least and the greatest, and the ratio of the first program to the second.
 //!
 //! With `KUBE_APISERVER` the API server is this program, with `etcd` of the path, its data in memory; otherwise it is the one in
 //! memory of `kubelet-apiserver`, in the process of the bench. Each program has an API server, a containerd and a cgroup of its own,
