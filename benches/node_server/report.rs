@@ -32,6 +32,7 @@ impl Report {
     }
 
     /// Measures the idle program, once it has settled.
+    #[allow(dead_code, reason = "not each bench is content with that")]
     pub(crate) async fn rest(&mut self, program: &Program, pods: usize) {
         settle().await;
         self.idle(program, pods).await;

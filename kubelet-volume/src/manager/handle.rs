@@ -70,6 +70,9 @@ impl VolumeManager for NodeVolumesHandle {
             Ok(false) => return Err(Error::Cancelled),
             Err(_) => return Err(self.waits(pod, &names, TOO_LONG).await),
         }
+        if self.shared.state.lock().hurry(&uid) {
+            self.shared.wake.notify_one();
+        }
         let updated = self.until(&uid, |uid| !self.shared.state.lock().is_updating(uid));
         if timeout(UPDATE_PATIENCE, updated).await.is_err() {
             tracing::warn!(pod = %pod.key(), "The files of a volume are not up to date yet");

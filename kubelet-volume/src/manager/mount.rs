@@ -20,6 +20,9 @@ use crate::{Attributes, Error, PodMount, VolumePlugin, VolumeSource, VolumeSpec}
 /// server is down, a plugin gets the old one, and the clock of the node may be fast.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 const AGAIN_JITTER: f64 = 0.5;
+/// How long a mount rests after it was set up again. The kubelet sets up again with the sync of the pod only; here the first change is
+/// in the pod at once, and a storm of changes costs one update a second.
+const UPDATE_REST: Duration = Duration::from_secs(1);
 
 /// What a mount needs, read when it begins.
 pub(crate) struct Mounting {
@@ -226,15 +229,18 @@ pub(crate) async fn wait_for_attach(
 }
 
 fn mark_mounted(shared: &Shared, key: &VolumeKey, uid: &PodUid, mounting: &Mounting, done: Done) {
-    let earliest = Instant::now() + shared.jitter.apply(AGAIN_AFTER, AGAIN_JITTER);
+    let now = Instant::now();
+    let earliest = now + shared.jitter.apply(AGAIN_AFTER, AGAIN_JITTER);
     change(shared, key, |record| {
         if let Some(mount) = record.mounts.get_mut(uid) {
             mount.mounted = Some(done.volume);
             mount.was_found = false;
             let is_newer = mount.version != mounting.version;
             if let Some(situation) = record.situation.mounts.get_mut(uid) {
+                let was_mounted = situation.presence == Presence::Mounted;
                 situation.presence = Presence::Mounted;
                 situation.is_stale = is_newer;
+                situation.rests_until = was_mounted.then(|| now + UPDATE_REST);
                 situation.again_at = done.again_at.map(|at| at.max(earliest));
             }
         }

@@ -42,6 +42,8 @@ pub(crate) struct MountSituation {
     pub(crate) presence: Presence,
     /// It is mounted, but must be set up again.
     pub(crate) is_stale: bool,
+    /// It was set up again a moment ago: until then, further changes wait, so that a storm of them is few updates.
+    pub(crate) rests_until: Option<Instant>,
     /// When it must be set up again.
     pub(crate) again_at: Option<Instant>,
     /// An operation of another volume is removing its folder: one that could not be reconstructed.
@@ -166,7 +168,8 @@ fn step_to_mount(volume: &Situation, controller_attaches: bool, waits: &mut Wait
         }
     }
     for (uid, mount) in wanted().filter(|(_, mount)| mount.presence == Presence::Mounted) {
-        let is_due = mount.is_stale || mount.again_at.is_some_and(|at| waits.has_come(at));
+        let may_update = mount.is_stale && mount.rests_until.is_none_or(|at| waits.has_come(at));
+        let is_due = may_update || mount.again_at.is_some_and(|at| waits.has_come(at));
         if is_due && waits.may_start(&mount.back_off, Kind::Mount) {
             return Some(Step::Mount(uid.clone()));
         }

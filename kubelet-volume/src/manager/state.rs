@@ -260,6 +260,24 @@ impl State {
         })
     }
 
+    /// Lets changed volumes of the pod be set up at once, because somebody waits. Returns whether there are any.
+    pub(crate) fn hurry(&mut self, uid: &PodUid) -> bool {
+        let Some(entry) = self.pods.get(uid) else {
+            return false;
+        };
+        let before = self.dirty.len();
+        for key in entry.names.values() {
+            let mount = self
+                .records
+                .get_mut(key)
+                .and_then(|record| record.situation.mounts.get_mut(uid));
+            if mount.is_some_and(|mount| mount.is_stale && mount.rests_until.take().is_some()) {
+                self.dirty.insert(key.clone());
+            }
+        }
+        self.dirty.len() > before
+    }
+
     /// Marks the mounts that use an object. `None`: any may have changed.
     pub(crate) fn object_changed(&mut self, object: Option<&ConfigObjectRef>) {
         let users: Vec<(VolumeKey, PodUid)> = match object {

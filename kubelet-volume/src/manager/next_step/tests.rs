@@ -74,6 +74,17 @@ fn one_step_at_a_time() {
             Step::Mount(a.clone()),
         ),
         (
+            of(&[(
+                "a",
+                MountSituation {
+                    rests_until: Some(later),
+                    ..stale.clone()
+                },
+            )]),
+            Step::WaitUntil(later),
+            Step::WaitUntil(later),
+        ),
+        (
             of(&[("a", expires.clone())]),
             Step::WaitUntil(later),
             Step::WaitUntil(later),
@@ -275,6 +286,8 @@ impl Host {
                 if has_effect {
                     self.mounted.insert(uid.clone(), true);
                 }
+                let rests = mount.presence == Presence::Mounted && ends == Ends::Well;
+                mount.rests_until = rests.then(|| self.now + Duration::from_secs(1));
                 if mount.presence != Presence::Mounted {
                     mount.presence = presence(mount.presence, Presence::Mounted);
                 }

@@ -18,6 +18,11 @@ async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }
 
+/// Longer than a volume rests after an update.
+async fn rest() {
+    sleep(Duration::from_secs(2)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_changed_object_updates_the_mounts_that_use_it_at_once() {
     let world = World::new();
@@ -31,7 +36,7 @@ async fn a_changed_object_updates_the_mounts_that_use_it_at_once() {
     settle().await;
     assert_eq!(world.calls(), ["set_up uid-a/red", "set_up uid-b/red"]);
     world.change("green");
-    settle().await;
+    rest().await;
     assert_eq!(world.calls(), [""; 0]);
     // A pod that is gone is left alone.
     agent
@@ -58,6 +63,7 @@ async fn a_storm_of_changes_is_one_update_and_a_lost_change_is_made_up_for() {
     }
     settle().await;
     assert_eq!(world.calls(), ["set_up uid-a/red"]);
+    rest().await;
     // More than the subscription can hold.
     for _ in 0..1000 {
         world.change("blue");
@@ -79,8 +85,49 @@ async fn a_change_during_an_update_is_followed_by_another() {
         tokio::task::yield_now().await;
     }
     world.change("red");
-    settle().await;
+    rest().await;
     assert_eq!(world.calls(), ["set_up uid-a/red", "set_up uid-a/red"]);
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_one_after_the_other_are_one_update_a_second() {
+    let world = World::new();
+    let agent = world.agent();
+    let pod = pod("a", json!([from_config_map("red")]));
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    world.calls();
+    for _ in 0..100 {
+        world.change("red");
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.calls().len(), 2, "after 0 and 1 second");
+    rest().await;
+    assert_eq!(world.calls().len(), 1, "the last change");
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_synced_gets_the_last_change_at_once() {
+    let world = World::new();
+    let agent = world.agent();
+    let pod = pod("a", json!([from_config_map("red")]));
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    for _ in 0..2 {
+        world.change("red");
+        settle().await;
+    }
+    world.calls();
+    let begun = tokio::time::Instant::now();
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    assert!(
+        begun.elapsed() < Duration::from_millis(10),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(world.calls(), ["set_up uid-a/red"]);
+    rest().await;
+    assert_eq!(world.calls(), [""; 0]);
     agent.stop().await;
 }
 
