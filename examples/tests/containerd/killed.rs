@@ -203,9 +203,8 @@ async fn rounds(containerd: Containerd, rounds: impl Iterator<Item = usize>) {
     manager.kill(&bystander).await;
 }
 
-/// The processes of pods, each with its shim. If containerd is killed while it makes or removes a task, the shim may stay. It is in
-/// no list, so CRI cannot end it. It runs nothing of a pod: nothing, or the first process of runc, which waits for a start that nobody can
-/// give.
+/// The processes of pods, each with its shim. If containerd is killed while it removes a task, the shim may stay.
+/// It holds nothing and is in no list, so CRI cannot end it.
 fn processes_of_pods(folder: &Path) -> Vec<(u32, String)> {
     let shims: HashSet<u32> = shims_of(folder).into_iter().map(|(pid, _)| pid).collect();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -214,9 +213,8 @@ fn processes_of_pods(folder: &Path) -> Vec<(u32, String)> {
     let of_shim = |stat: String| {
         let (state, parent) = stat.rsplit_once(')')?.1.trim_start().split_once(' ')?;
         let parent = parent.split_whitespace().next()?.parse().ok()?;
-        let is_first_of_runc = stat.contains("(runc:[2:INIT])");
         // What has ended, and was only not waited for, holds nothing.
-        (state != "Z" && !is_first_of_runc && shims.contains(&parent)).then_some((parent, stat))
+        (state != "Z" && shims.contains(&parent)).then_some((parent, stat))
     };
     stats.filter_map(of_shim).collect()
 }
