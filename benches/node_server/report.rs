@@ -32,7 +32,7 @@ impl Report {
     }
 
     /// Measures the idle program, once it has settled.
-    #[allow(dead_code, reason = "not each bench is content with that")]
+    #[allow(dead_code, reason = "one bench reads other counters between the two")]
     pub(crate) async fn rest(&mut self, program: &Program, pods: usize) {
         settle().await;
         self.idle(program, pods).await;
