@@ -107,7 +107,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::verbs::{
     Attach, ByteStream, ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Ends,
-    Events, Exec, ExecOutput, Images, Logs, Pods, PortForward, Result, RuntimeError, Stats, Usage,
+    Events, Exec, ExecOutput, Images, Logs, PodKey, Pods, PortForward, Result, RuntimeError, Stats, Usage,
 };
 use container::Process;
 use images::ImageTable;
@@ -278,7 +278,7 @@ impl ProcessRuntime {
     /// May be dropped, and called again, with a shorter grace for instance.
     pub async fn shutdown(&self, grace: Duration) {
         self.closed.store(true, Ordering::SeqCst);
-        self.shared.stop_all(grace, |_| true).await;
+        self.shared.stop_all(None, grace).await;
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }
@@ -309,12 +309,14 @@ impl Drop for StartTurn {
 }
 
 impl Shared {
-    /// Stops containers in parallel, each with this grace period.
-    async fn stop_all(&self, grace: Duration, which: impl Fn(&Process) -> bool) {
-        let keys: Vec<_> = self.slots.lock().keys().cloned().collect();
+    /// Stops the containers of a pod, or all, in parallel, each with this grace period.
+    async fn stop_all(&self, pod: Option<&PodKey>, grace: Duration) {
+        let mut keys: Vec<_> = self.slots.lock().keys().cloned().collect();
+        // First, because `find` waits for starts: those of other pods do not matter.
+        keys.retain(|key| pod.is_none_or(|pod| key.pod == pod.uid));
         join_all(keys.iter().map(async |key| {
             if let Some(process) = self.find(key).await
-                && which(&process)
+                && pod.is_none_or(|pod| process.is_of(pod))
             {
                 process.stop(grace).await;
             }

@@ -37,9 +37,7 @@ impl Pods for ProcessRuntime {
 
     async fn end(&self, key: &PodKey) -> Result<()> {
         let dir = folder(&self.shared.pods_dir, key)?;
-        self.shared
-            .stop_all(Duration::ZERO, |process| process.is_of(key))
-            .await;
+        self.shared.stop_all(Some(key), Duration::ZERO).await;
         match tokio::fs::remove_dir_all(&dir).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(key, "remove", &dir, &error)),
             _ => Ok(()),
