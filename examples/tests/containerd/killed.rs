@@ -11,6 +11,7 @@ use kubelet_core::{PodExt, PodUid, RuntimeReader};
 use kubelet_cri::{Code, CriClient, Error, RuntimeService, v1};
 use kubelet_testing::{Containerd, Task};
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -188,6 +189,7 @@ async fn rounds(containerd: Containerd, rounds: impl Iterator<Item = usize>) {
     let mut left = Vec::new();
     let one_pod = async {
         loop {
+            end_lost_tasks(&folder, &*containerd.lock().await).await;
             left = processes_of_pods(&folder);
             if left.iter().map(|(shim, _)| shim).collect::<HashSet<_>>().len() == 1 {
                 break;
@@ -217,6 +219,22 @@ fn processes_of_pods(folder: &Path) -> Vec<(u32, String)> {
         (state != "Z" && shims.contains(&parent)).then_some((parent, stat))
     };
     stats.filter_map(of_shim).collect()
+}
+
+/// Ends what containerd lost. If containerd is killed while it makes a task, it may forget this task, and `runc init` then waits
+/// for a start that nobody requests. CRI lists no pod for it, so no agent can end it. It never ran a command of a container; a
+/// process that did is left, and fails the test.
+async fn end_lost_tasks(folder: &Path, containerd: &Containerd) {
+    let listed: HashSet<u32> = tasks(containerd).await.into_iter().map(|task| task.pid).collect();
+    for (_, stat) in processes_of_pods(folder) {
+        let Some((pid, name)) = stat.split_once(' ') else { continue };
+        let Ok(pid) = pid.parse() else { continue };
+        if name.starts_with("(runc:[2:INIT])") && !listed.contains(&pid) {
+            let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
 }
 
 async fn tasks(containerd: &Containerd) -> Vec<Task> {
