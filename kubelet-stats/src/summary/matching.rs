@@ -45,6 +45,15 @@ impl<'a> Readings<'a> {
         }
         Self { containers, pods }
     }
+
+    /// The CPU and memory of the container and of its pod are among the readings.
+    pub(super) fn show_cpu_and_memory(
+        &self,
+        (container, sandbox): (&RuntimeContainer, &RuntimeSandbox),
+    ) -> bool {
+        let reading = self.containers.get(container.id.as_str());
+        reading.is_some_and(|reading| reading.spec.memory.is_some()) && self.pods.contains_key(&sandbox.uid)
+    }
 }
 
 /// It uses CPU time now, and memory (`hasMemoryAndCPUInstUsage`).
@@ -80,7 +89,7 @@ fn has_ended(reading: &Reading) -> bool {
 /// The sandboxes and containers that count, by id (`getPodAndContainerMaps`).
 pub(super) struct Listed {
     pub(super) sandboxes: BTreeMap<String, RuntimeSandbox>,
-    pub(super) containers: HashMap<String, RuntimeContainer>,
+    pub(super) containers: BTreeMap<String, RuntimeContainer>,
 }
 
 impl Listed {
@@ -108,6 +117,17 @@ impl Listed {
                 .map(|container| (container.id.clone(), container))
                 .collect(),
         }
+    }
+
+    /// A container that runs, and its sandbox.
+    pub(super) fn find(&self, id: &str) -> Option<(&RuntimeContainer, &RuntimeSandbox)> {
+        let container = self.containers.get(id)?;
+        Some((container, self.sandboxes.get(&container.sandbox_id)?))
+    }
+
+    /// All of them, by id.
+    pub(super) fn running(&self) -> impl Iterator<Item = (&RuntimeContainer, &RuntimeSandbox)> {
+        self.containers.keys().filter_map(|id| self.find(id))
     }
 }
 

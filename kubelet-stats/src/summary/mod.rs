@@ -10,6 +10,7 @@ mod pods;
 mod runtime;
 mod storage;
 mod strict;
+mod usages;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use kubelet_core::stats::{NodeStats, PodStats, RuntimeStats, Summary};
 
 pub use self::config::SummaryConfig;
 use self::cpu_rates::CpuRates;
+use self::usages::Usages;
 use crate::collector::{Collector, DEFAULT_AGE};
 use crate::error::Result;
 use crate::reading::{FileSystem, Reading, Snapshot};
@@ -43,6 +45,7 @@ struct Inner {
     /// When the machine was started (`GetBootTime`).
     booted: Option<Timestamp>,
     cpu_rates: CpuRates,
+    usages: Usages,
 }
 
 impl NodeSummary {
@@ -61,12 +64,13 @@ impl NodeSummary {
                 started,
                 booted,
                 cpu_rates: CpuRates::default(),
+                usages: Usages::default(),
             }),
         }
     }
 
-    /// Everything (`Get`). With `update`, the node and all pods together are read anew, and the rates of containers that only
-    /// the runtime reports are computed. Other readings are at most 15 s old.
+    /// Everything (`Get`). With `update`, the node, all pods together, and what the runtime reports of containers are read anew,
+    /// and the rates of containers that only the runtime reports are computed. Other readings are at most 15 s old.
     ///
     /// # Errors
     ///
@@ -124,7 +128,8 @@ impl NodeSummary {
         Ok(node)
     }
 
-    /// CPU, memory and swap (`GetCPUAndMemoryStats`).
+    /// CPU, memory and swap (`GetCPUAndMemoryStats`). The runtime lists its containers. It measures them only if the cgroup of one
+    /// of them, or of its pod, does not show everything.
     ///
     /// # Errors
     ///

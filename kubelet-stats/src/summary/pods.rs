@@ -1,16 +1,18 @@
 //! The pods, with a runtime: some numbers are the runtime's, most the cgroups' (`listPodStatsPartiallyFromCRI`).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kubelet_core::stats::{
-    ContainerStats, CpuStats, IoStats, MemoryStats, PodReference, PodStats, ProcessStats, RuntimeSandbox,
-    RuntimeUsages, SwapStats,
+    ContainerStats, CpuStats, IoStats, MemoryStats, PodReference, PodStats, ProcessStats, RuntimeContainer,
+    RuntimeContainerUsage, RuntimeSandbox, RuntimeUsages, SwapStats,
 };
 
 use super::matching::{Listed, Readings};
 use super::storage::Storage;
 use super::{NodeSummary, cgroup, time};
 use crate::Result;
+use crate::collector::DEFAULT_AGE;
 use crate::reading::{FileSystem, Reading, Snapshot};
 
 impl NodeSummary {
@@ -55,8 +57,16 @@ impl NodeSummary {
         }
         let readings = Readings::of(snapshot);
         let psi = self.inner.config.psi;
+        let usages = if listed.running().all(|pair| readings.show_cpu_and_memory(pair)) {
+            listed
+                .running()
+                .map(|(container, _)| unmeasured(container))
+                .collect()
+        } else {
+            runtime.container_usages().await?
+        };
         let mut pods: BTreeMap<&str, PodStats> = BTreeMap::new();
-        for usage in runtime.container_usages().await? {
+        for usage in usages {
             let Some((container, sandbox)) = listed.find(&usage.id) else {
                 continue;
             };
@@ -88,13 +98,15 @@ impl NodeSummary {
         let psi = self.inner.config.psi;
         let mut storage = Storage::new(self, root_fs);
         let mut pods: BTreeMap<&str, PodStats> = BTreeMap::new();
-        for usage in runtime.container_usages().await? {
+        let age = if update { Duration::ZERO } else { DEFAULT_AGE };
+        let usages = self.inner.usages.within(runtime, listed, age).await?;
+        for usage in usages.iter() {
             let Some((container, sandbox)) = listed.find(&usage.id) else {
                 continue;
             };
             let pod = pods.entry(&sandbox.id).or_insert_with(|| pod_of(sandbox));
-            let mut stats = self.runtime_container(&usage, container, update);
-            storage.add_rootfs_capacity(&mut stats, &usage).await;
+            let mut stats = self.runtime_container(usage, container, update);
+            storage.add_rootfs_capacity(&mut stats, usage).await;
             if let Some(network) = readings.containers.get(sandbox.id.as_str()) {
                 pod.network = cgroup::network(network).or(pod.network.take());
             }
@@ -122,11 +134,13 @@ impl NodeSummary {
     }
 }
 
-impl Listed {
-    /// A container that runs, and its sandbox.
-    pub(super) fn find(&self, id: &str) -> Option<(&kubelet_core::stats::RuntimeContainer, &RuntimeSandbox)> {
-        let container = self.containers.get(id)?;
-        Some((container, self.sandboxes.get(&container.sandbox_id)?))
+/// A container of which the cgroups show everything: the runtime need not measure it. With many containers that takes it
+/// long.
+fn unmeasured(container: &RuntimeContainer) -> RuntimeContainerUsage {
+    RuntimeContainerUsage {
+        id: container.id.clone(),
+        name: container.name.clone(),
+        ..Default::default()
     }
 }
 

@@ -9,6 +9,7 @@
 mod at_rest;
 mod cgroups_v2;
 mod cri_mode;
+mod measured;
 mod metrics;
 mod odd_cases;
 mod on_this_host;

@@ -99,6 +99,7 @@ pub(crate) struct FixedRuntime {
     pub pods: Option<Vec<RuntimePodUsage>>,
     pub file_systems: RuntimeFileSystems,
     pub listed: std::sync::atomic::AtomicUsize,
+    pub measured: std::sync::atomic::AtomicUsize,
 }
 
 #[async_trait::async_trait]
@@ -109,6 +110,7 @@ impl RuntimeUsages for FixedRuntime {
     }
 
     async fn container_usages(&self) -> Result<Vec<RuntimeContainerUsage>> {
+        self.measured.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         Ok(self.usages.clone())
     }
 
