@@ -1,6 +1,6 @@
 //! The node's server: logs, followers, exec, `/metrics` and `/pods`, over TLS.
 //!
-//! `cargo bench -p benches --bench node_server -- PROGRAM…` needs root and containerd, and prints a message if they are
+//! `cargo bench -p benches --bench node_server -- PROGRAM…` needs root and a containerd 2, and prints a message if they are
 //! missing. A program must accept a kubelet's command line; for example, a release build of the example `node-agent`.
 //! Each program takes about four minutes. With two programs, the bench prints the ratio of the first to the second.
 //!
@@ -207,7 +207,7 @@ fn middle(mut times: Vec<Duration>) -> f64 {
 }
 
 async fn measure(program: &str) -> Option<Vec<Figure>> {
-    let containerd = Containerd::start().await.unwrap()?;
+    let containerd = Containerd::start_2().await.unwrap()?;
     println!("{program}:\n| measured | |\n|---|---|");
     let mut report = Report::default();
     let mut names: Vec<String> = ["log", "follow", "exec"].map(str::to_owned).into();

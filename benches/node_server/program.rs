@@ -30,6 +30,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) settings: &'a str,
     /// More arguments.
     pub(crate) arguments: &'a [String],
+    /// Each container starts a program once a second. Otherwise they sleep.
+    pub(crate) busy: bool,
 }
 
 /// A program on a containerd of its own. Everybody may do everything. Without further arguments it has no API server.
@@ -39,6 +41,7 @@ pub(crate) struct Program {
     /// The program and its arguments.
     command: Vec<String>,
     process: Child,
+    busy: bool,
     dir: TempDir,
     _containerd: Containerd,
 }
@@ -97,6 +100,7 @@ evictionHard: {{nodefs.available: 1%}}
             client: Client::new(address, NODE, certified.cert.der().clone()),
             runtime: CriClient::connect(containerd.endpoint()).await.unwrap(),
             process: launched(&command, dir.path()),
+            busy: setup.busy,
             command,
             dir,
             _containerd: containerd,
@@ -108,6 +112,10 @@ evictionHard: {{nodefs.available: 1%}}
 
     /// Adds static pods with these names, and waits until this many run.
     pub(crate) async fn run(&mut self, names: &[String], pods: usize) {
+        let command = match self.busy {
+            true => vec!["sh", "-c", "while :; do sleep 1; done"],
+            false => vec!["sleep", "10000"],
+        };
         for name in names {
             let pod = serde_json::json!({
                 "apiVersion": "v1",
@@ -120,7 +128,7 @@ evictionHard: {{nodefs.available: 1%}}
                         "name": "main",
                         "image": Containerd::BUSYBOX,
                         "imagePullPolicy": "IfNotPresent",
-                        "command": ["sleep", "10000"],
+                        "command": command,
                     }],
                 },
             });

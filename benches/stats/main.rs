@@ -1,6 +1,6 @@
 //! The usage of a node with 110 pods: `/metrics/cadvisor`, `/metrics/resource` and `/stats/summary`, over TLS.
 //!
-//! `cargo bench -p benches --bench stats -- PROGRAM…` needs root and containerd, and prints a message if they are missing. A
+//! `cargo bench -p benches --bench stats -- PROGRAM…` needs root and a containerd 2, and prints a message if they are missing. A
 //! program must accept a kubelet's command line; for example, a release build of the example `node-agent`. Each program takes
 //! about five minutes. With two programs, the bench prints the ratio of the first to the second.
 //!
@@ -16,7 +16,7 @@
 //! The Go kubelet has no summary if cAdvisor does not see the file systems of its root folder and of containerd. The bench shows
 //! which status it answers. `TMPDIR=/dev/shm` puts both folders on another file system.
 //!
-//! `PODS` sets the number of pods.
+//! `PODS` sets the number of pods. With `BUSY=1`, each of their containers starts a program once a second.
 
 #![allow(
     clippy::unwrap_used,
@@ -144,13 +144,14 @@ async fn every(period: Duration, path: &str, client: &Client) {
 }
 
 async fn measure(program: &str) -> Option<Vec<Figure>> {
-    let containerd = Containerd::start().await.unwrap()?;
+    let containerd = Containerd::start_2().await.unwrap()?;
     println!("{program}:\n| measured | |\n|---|---|");
     let pods = std::env::var("PODS").map_or(PODS, |pods| pods.parse().unwrap());
     let mut report = Report::default();
     let cgroups = CgroupRoot::new();
     let own = format!("cgroupsPerQOS: true\ncgroupRoot: {}", cgroups.name());
     let setup = Setup {
+        busy: std::env::var_os("BUSY").is_some(),
         changes: &[("cgroupsPerQOS: false", own.as_str())],
         ..Setup::default()
     };
