@@ -281,6 +281,7 @@ async fn measure(path: &str) -> Option<Vec<Figure>> {
         changes: &[("cgroupsPerQOS: false", own.as_str())],
         settings: plane.settings(),
         arguments: &["--kubeconfig".to_owned(), kubeconfig.to_str().unwrap().to_owned()],
+        busy: false,
     };
     let mut program = Program::start(path, containerd, &setup).await;
     let pods = Pods::new(plane.client.clone());

@@ -7,7 +7,8 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::Clock;
 use kubelet_cri::verbs::{
-    Container, ContainerKey, ContainerLog, ContainerSpec, ContainerState, LogStream, Result, RuntimeError, Usage,
+    Container, ContainerKey, ContainerLog, ContainerSpec, ContainerState, LogStream, Result, RuntimeError,
+    Usage,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

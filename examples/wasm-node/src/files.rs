@@ -2,7 +2,7 @@
 //!
 //! WASI opens folders, not files. So a single file that is mounted, such as the one for the termination message, is a link to it in
 //! the container's own folder; a file that the container must not write is a copy. If the root is read-only, the folder of a file that
-//! the container may write is opened for itself.
+//! the container may write is opened for itself. A file cannot be mounted inside a volume.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,12 +27,20 @@ impl Root {
 
     /// Mounts the volumes, and opens all folders for the module: the root first, then the volumes in the order of the pod.
     pub(crate) fn open(&self, spec: &ContainerSpec, wasi: &mut WasiCtxBuilder) -> io::Result<()> {
+        let (folders, files): (Vec<_>, Vec<_>) =
+            spec.mounts.iter().partition(|mount| mount.host_path.is_dir());
+        // The module would see the folder of the volume there, without the file.
+        let is_hidden = |file: &Mount| {
+            folders.iter().any(|folder| file.container_path.starts_with(&folder.container_path))
+        };
+        if let Some(file) = files.iter().find(|file| is_hidden(file)) {
+            let why = "a file cannot be mounted inside a volume";
+            return Err(about(file, io::Error::new(io::ErrorKind::Unsupported, why)));
+        }
         for mount in &spec.mounts {
             self.mount(mount).map_err(|error| about(mount, error))?;
         }
         wasi.preopened_dir(&self.dir, "/", perms(spec.read_only_root)).map_err(io::Error::other)?;
-        let (folders, files): (Vec<_>, Vec<_>) =
-            spec.mounts.iter().partition(|mount| mount.host_path.is_dir());
         for mount in folders {
             let path = mount.container_path.to_string_lossy();
             let opened = wasi.preopened_dir(&mount.host_path, path, perms(mount.read_only));
@@ -159,6 +167,19 @@ mod tests {
         drop(root);
         assert!(!dir.exists());
         assert_eq!(fs::read_to_string(&message).unwrap(), "why");
+    }
+
+    #[test]
+    fn a_file_cannot_be_mounted_inside_a_volume() {
+        let host = tempfile::tempdir().unwrap();
+        let (root, file) = (Root::create(host.path().join("root")).unwrap(), host.path().join("file"));
+        fs::write(&file, "").unwrap();
+        let mounts = [Mount::new(&file, "/data/a/file"), Mount::new(host.path(), "/data")];
+        let error = root.open(&spec(mounts), &mut WasiCtxBuilder::new()).unwrap_err();
+        assert!(error.to_string().contains("/data/a/file: a file cannot be mounted"), "{error}");
+        // The name only begins alike.
+        let mounts = [Mount::new(&file, "/data-2/file"), Mount::new(host.path(), "/data")];
+        root.open(&spec(mounts), &mut WasiCtxBuilder::new()).unwrap();
     }
 
     #[test]

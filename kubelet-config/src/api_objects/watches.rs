@@ -24,8 +24,8 @@ use super::references::References;
 use crate::informer::{Found, Informer, InformerHandle};
 use crate::reflector::Key;
 
-/// How many changes a subscriber may leave unread.
-const UNREAD_CHANGES: usize = 1024;
+/// How many changes a subscriber may leave unread. Memory for all of them is taken at the start.
+const UNREAD_CHANGES: usize = 64;
 
 /// Watches the config maps and secrets that pods refer to. Each object has its own watch, since a node may not list
 /// them. A watch starts with the first [read](Self::handle) and ends when no pod refers to the object.

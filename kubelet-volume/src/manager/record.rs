@@ -37,8 +37,9 @@ pub(crate) struct Record {
     pub(crate) context: MountContext,
     /// The label that the node has mounted it with; empty: none. `None`: an earlier agent mounted it.
     pub(crate) device_label: Option<String>,
-    /// What belongs to the mounts of `situation`, by the same keys.
-    pub(crate) mounts: BTreeMap<PodUid, Mount>,
+    /// What belongs to the mounts of `situation`, by the same keys. Boxed: almost all volumes have one mount, and a map has room for
+    /// eleven.
+    pub(crate) mounts: BTreeMap<PodUid, Box<Mount>>,
     pub(crate) size: Size,
     /// The engine has a timer for it.
     pub(crate) wakes_at: Option<Instant>,
@@ -140,17 +141,19 @@ impl Record {
             situation.back_off.reset();
         }
         situation.wanted = Wanted::Yes;
-        let mount = self.mounts.entry(uid).or_insert_with(|| Mount {
-            pod: pod.clone(),
-            spec: wanted.spec.clone(),
-            outer_names: Vec::new(),
-            on_disk,
-            was_found: false,
-            is_unknown: false,
-            sources: Sources::default(),
-            version: 0,
-            wanted_since: now,
-            mounted: None,
+        let mount = self.mounts.entry(uid).or_insert_with(|| {
+            Box::new(Mount {
+                pod: pod.clone(),
+                spec: wanted.spec.clone(),
+                outer_names: Vec::new(),
+                on_disk,
+                was_found: false,
+                is_unknown: false,
+                sources: Sources::default(),
+                version: 0,
+                wanted_since: now,
+                mounted: None,
+            })
         });
         mount.pod = pod.clone();
         mount.spec = wanted.spec;
@@ -182,7 +185,7 @@ impl Record {
             wanted_since: now,
             mounted: None,
         };
-        self.mounts.insert(uid, mount);
+        self.mounts.insert(uid, Box::new(mount));
     }
 
     /// Its pod has ended. Returns whether that changes anything.
