@@ -26,7 +26,7 @@ struct Shared {
 #[derive(Default)]
 pub(super) struct ClaimsState {
     pub(super) by_key: BTreeMap<ClaimKey, ClaimInfo>,
-    /// The drivers that were ever counted in the metric.
+    /// The drivers that the metric shows.
     counted: BTreeSet<String>,
 }
 
@@ -109,8 +109,7 @@ impl ClaimsState {
 
     /// Updates the metric of claims in use.
     pub(super) fn count(&mut self) {
-        let mut counts: BTreeMap<String, usize> =
-            self.counted.iter().map(|driver| (driver.clone(), 0)).collect();
+        let mut counts = BTreeMap::new();
         counts.insert(metrics::ANY_DRIVER.to_owned(), 0);
         for info in self.by_key.values().filter(|info| info.prepared) {
             let drivers = info.state.driver_state.keys().map(String::as_str);
@@ -118,7 +117,7 @@ impl ClaimsState {
                 *counts.entry(driver.to_owned()).or_default() += 1;
             }
         }
-        metrics::set_in_use(&counts);
-        self.counted.extend(counts.into_keys());
+        metrics::set_in_use(&counts, &self.counted);
+        self.counted = counts.into_keys().collect();
     }
 }

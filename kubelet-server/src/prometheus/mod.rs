@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Metrics of an embedder are written too: with the help text of `metrics::describe_counter!` and its siblings, and
-//! Prometheus' default buckets.
+//! Prometheus' default buckets. A gauge with labels that is set to NaN is no longer shown: the facade cannot remove a series.
 //!
 //! The kubelet has more: those of its Go libraries (`go_*`, `rest_client_*`, `workqueue_*`, `apiserver_*` of features that a
 //! node does not use), and those of managers that these crates do not have. A metric that nobody can emit is not shown.

@@ -168,7 +168,7 @@ impl Registry {
     /// The metrics of a page that have series, sorted by name.
     pub(super) fn visit(&self, page: Page, mut visit: impl FnMut(&str, &Family)) {
         for (name, family) in self.families.read().iter() {
-            if family.page == page && !family.series.is_empty() {
+            if family.page == page && family.shown().next().is_some() {
                 visit(name, family);
             }
         }
@@ -199,9 +199,24 @@ impl Family {
         }
     }
 
+    /// Its series, without gauges with labels that are NaN: the facade cannot remove a series, so this stands for one that is gone.
+    fn shown(&self) -> impl Iterator<Item = (&str, &Series)> {
+        let is_gone = |labels: &str, series: &Series| match series {
+            Series::Gauge(value) => {
+                !labels.is_empty() && f64::from_bits(value.load(Ordering::Relaxed)).is_nan()
+            }
+            _ => false,
+        };
+        let series = self
+            .series
+            .iter()
+            .map(|(labels, series)| (labels.as_ref(), series));
+        series.filter(move |(labels, series)| !is_gone(labels, series))
+    }
+
     pub(super) fn write(&self, name: &str, writer: &mut Writer<'_>) {
         writer.header(name, self.kind, &self.help);
-        for (labels, series) in &self.series {
+        for (labels, series) in self.shown() {
             match series {
                 Series::Counter(value) => writer.sample(name, labels, value.load(Ordering::Relaxed) as f64),
                 Series::Gauge(value) => {

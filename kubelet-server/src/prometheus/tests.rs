@@ -238,6 +238,27 @@ fn numbers_are_written_as_go_writes_them() {
 }
 
 #[test]
+fn a_gauge_with_labels_is_gone_while_it_is_nan() {
+    let metrics = Metrics::new();
+    let text = |value: f64| {
+        metrics::with_local_recorder(&metrics, || {
+            gauge!("dra_resource_claims_in_use", "driver_name" => "<any>").set(0.0);
+            gauge!("dra_resource_claims_in_use", "driver_name" => "gpu").set(value);
+            gauge!("own", "a" => "b").set(value);
+        });
+        let mut text = String::new();
+        metrics.render(Selection::Main, Format::Text, &mut text);
+        text
+    };
+    let gone = text(f64::NAN);
+    assert_has(&gone, "\ndra_resource_claims_in_use{driver_name=\"<any>\"} 0\n");
+    assert!(!gone.contains("gpu") && !gone.contains("own"), "{gone}");
+    let back = text(0.0);
+    assert_has(&back, "\ndra_resource_claims_in_use{driver_name=\"gpu\"} 0\n");
+    assert_has(&back, "\nown{a=\"b\"} 0\n");
+}
+
+#[test]
 fn open_metrics_has_suffixes_and_an_end() {
     let metrics = Metrics::new();
     metrics::with_local_recorder(&metrics, || {
