@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube_client::Api;
 use kube_client::api::{WatchEvent, WatchParams};
@@ -139,21 +138,24 @@ impl Cluster {
         is_reached: impl Fn(&WatchEvent<Pod>) -> Option<String>,
         begin: impl FnOnce(),
     ) -> Duration {
-        let (api, version) = (
-            Api::<Pod>::all(self.server.client()),
-            self.server.resource_version().to_string(),
-        );
-        let events = api.watch(&WatchParams::default(), &version).await.unwrap();
-        let mut events = pin!(events);
+        let api = Api::<Pod>::all(self.server.client());
+        let mut version = self.server.resource_version().to_string();
+        let watch = async |version: &str| api.watch(&WatchParams::default(), version).await.unwrap().boxed();
+        let mut events = watch(&version).await;
         let begun = Instant::now();
         begin();
         let mut reached = HashSet::new();
         while reached.len() < pods {
-            let event = timeout(GUARD, events.try_next())
-                .await
-                .expect("the agent hangs")
-                .unwrap();
-            reached.extend(is_reached(&event.expect("the watch ended")));
+            let event = timeout(GUARD, events.try_next()).await.expect("the agent hangs");
+            // The server ends the watch of a client that reads too slowly.
+            let Some(event) = event.unwrap() else {
+                events = watch(&version).await;
+                continue;
+            };
+            if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) = &event {
+                version.clone_from(pod.metadata.resource_version.as_ref().unwrap());
+            }
+            reached.extend(is_reached(&event));
         }
         begun.elapsed()
     }

@@ -29,9 +29,11 @@ impl Root {
     pub(crate) fn open(&self, spec: &ContainerSpec, wasi: &mut WasiCtxBuilder) -> io::Result<()> {
         let (folders, files): (Vec<_>, Vec<_>) =
             spec.mounts.iter().partition(|mount| mount.host_path.is_dir());
-        // The module would see the folder of the volume there, without the file.
+        // The module would see the folder of the volume there, without the file. The agent adds `/etc/hosts` to each container, and no
+        // module reads it to find a host.
         let is_hidden = |file: &Mount| {
-            folders.iter().any(|folder| file.container_path.starts_with(&folder.container_path))
+            let is_inside = |folder: &&Mount| file.container_path.starts_with(&folder.container_path);
+            file.container_path != Path::new("/etc/hosts") && folders.iter().any(is_inside)
         };
         if let Some(file) = files.iter().find(|file| is_hidden(file)) {
             let why = "a file cannot be mounted inside a volume";
@@ -177,7 +179,9 @@ mod tests {
         let mounts = [Mount::new(&file, "/data/a/file"), Mount::new(host.path(), "/data")];
         let error = root.open(&spec(mounts), &mut WasiCtxBuilder::new()).unwrap_err();
         assert!(error.to_string().contains("/data/a/file: a file cannot be mounted"), "{error}");
-        // The name only begins alike.
+        // One that the agent adds; and a name that only begins alike.
+        let mounts = [Mount::new(&file, "/etc/hosts"), Mount::new(host.path(), "/etc")];
+        root.open(&spec(mounts), &mut WasiCtxBuilder::new()).unwrap();
         let mounts = [Mount::new(&file, "/data-2/file"), Mount::new(host.path(), "/data")];
         root.open(&spec(mounts), &mut WasiCtxBuilder::new()).unwrap();
     }
