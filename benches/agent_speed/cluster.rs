@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube_client::Api;
 use kube_client::api::{WatchEvent, WatchParams};
@@ -45,7 +46,8 @@ impl Cluster {
             .unwrap();
         let kubeconfig = server.kubeconfig(listener.local_addr().unwrap(), User::node(NODE));
         std::fs::write(path("kubeconfig"), kubeconfig).unwrap();
-        let config = configuration(endpoint, &path("logs"));
+        // The disk of this host may be almost full: no pod is evicted and no image removed for that.
+        let config = configuration(endpoint, &path("logs")) + "evictionHard: {nodefs.available: 1%}\n";
         std::fs::write(path("config.yaml"), config).unwrap();
         let (serving, stop_server) = (server.clone(), CancellationToken::new());
         let token = stop_server.clone();
@@ -138,24 +140,21 @@ impl Cluster {
         is_reached: impl Fn(&WatchEvent<Pod>) -> Option<String>,
         begin: impl FnOnce(),
     ) -> Duration {
-        let api = Api::<Pod>::all(self.server.client());
-        let mut version = self.server.resource_version().to_string();
-        let watch = async |version: &str| api.watch(&WatchParams::default(), version).await.unwrap().boxed();
-        let mut events = watch(&version).await;
+        let (api, version) = (
+            Api::<Pod>::all(self.server.client()),
+            self.server.resource_version().to_string(),
+        );
+        let events = api.watch(&WatchParams::default(), &version).await.unwrap();
+        let mut events = pin!(events);
         let begun = Instant::now();
         begin();
         let mut reached = HashSet::new();
         while reached.len() < pods {
-            let event = timeout(GUARD, events.try_next()).await.expect("the agent hangs");
-            // The server ends the watch of a client that reads too slowly.
-            let Some(event) = event.unwrap() else {
-                events = watch(&version).await;
-                continue;
-            };
-            if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) = &event {
-                version.clone_from(pod.metadata.resource_version.as_ref().unwrap());
-            }
-            reached.extend(is_reached(&event));
+            let event = timeout(GUARD, events.try_next())
+                .await
+                .expect("the agent hangs")
+                .unwrap();
+            reached.extend(is_reached(&event.expect("the watch ended")));
         }
         begun.elapsed()
     }
