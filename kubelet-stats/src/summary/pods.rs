@@ -134,8 +134,7 @@ impl NodeSummary {
     }
 }
 
-/// A container of which the cgroups show everything: the runtime need not measure it. With many containers that takes it
-/// long.
+/// A container of which the cgroups show everything. To measure many containers takes a runtime long.
 fn unmeasured(container: &RuntimeContainer) -> RuntimeContainerUsage {
     RuntimeContainerUsage {
         id: container.id.clone(),

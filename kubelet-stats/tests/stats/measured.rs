@@ -23,14 +23,7 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let tree = Tree::v1();
-        tree.write("proc/sys/kernel/pid_max", "32768\n");
-        tree.write("proc/sys/kernel/threads-max", "192730\n");
-        tree.write("proc/loadavg", "2.89 2.55 2.64 3/239 10766\n");
-        tree.write("proc/uptime", "6896.62 6349.12\n");
-        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        tree.write("proc/self/mountinfo", &mountinfo);
-        tree.write("var/lib/kubelet/pods/a/etc-hosts", "127.0.0.1 localhost\n");
+        let tree = Tree::node();
         let usage = |id: &str| RuntimeContainerUsage {
             id: id.into(),
             name: id.into(),
@@ -161,13 +154,37 @@ async fn cpu_and_memory_come_from_cgroups_alone_if_they_show_all() {
 #[tokio::test(start_paused = true)]
 async fn without_cgroups_of_pods_the_runtime_measures() {
     let host = Host::new();
-    // The containers' cgroups are elsewhere than their pod's.
+    // The container has a cgroup, and its pod has none. The collector asks for names because of the other pod.
+    host.tree.add_v1("/kubepods", 900, 5_000);
+    host.tree.add_v1("/kubepods/podb/other", 1, 5_000);
     host.tree.add_v1("/kubepods/c1", 300, 5_000);
     host.cpu_and_memory().await;
     advance(Duration::from_secs(16)).await;
     host.tree.add_v1("/kubepods/c1", 400, 5_000);
-    host.cpu_and_memory().await;
-    assert_eq!(host.measured(), 2);
+    assert_eq!(host.cpu_and_memory().await, shown(&[("c1", 400)]));
+    assert_eq!(
+        host.measured(),
+        2,
+        "the usage of the pod is the sum of what the runtime reports"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_measures_a_container_whose_cgroup_shows_no_memory() {
+    let host = Host::new();
+    host.set_cpu("", 500);
+    for cpu in [300, 400] {
+        advance(Duration::from_secs(16)).await;
+        host.set_cpu("/c1", cpu);
+        host.tree.remove("sys/fs/cgroup/memory/kubepods/poda/c1");
+        host.cpu_and_memory().await;
+    }
+    assert_eq!(
+        host.cpu_and_memory().await,
+        shown(&[("c1", 400)]),
+        "its cgroup shows CPU"
+    );
+    assert_eq!(host.measured(), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -114,19 +114,12 @@ fn runtime(tree: &Tree, second: i64, cpu: u64) -> FixedRuntime {
 }
 
 fn node() -> Tree {
-    let tree = Tree::v1();
-    tree.write("proc/sys/kernel/pid_max", "32768\n");
-    tree.write("proc/sys/kernel/threads-max", "192730\n");
-    tree.write("proc/loadavg", "2.89 2.55 2.64 3/239 10766\n");
-    tree.write("proc/uptime", "6896.62 6349.12\n");
-    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    tree.write("proc/self/mountinfo", &mountinfo);
+    let tree = Tree::node();
     tree.add_v1("/kubepods", 500, 5_000);
     tree.add_v1("/kubepods/poda", 500, 5_000);
     tree.write("var/log/pods/default_web_a/main/0.log", &"x".repeat(5000));
     tree.write("var/log/pods/default_web_a/main/0.log.old", "y");
     tree.write("var/log/pods/default_web_a/main/folder/not-counted", "z");
-    tree.write("var/lib/kubelet/pods/a/etc-hosts", "127.0.0.1 localhost\n");
     tree
 }
 

@@ -160,4 +160,17 @@ impl Tree {
         tree.add_v1("/", 1_000_000, 50_000);
         tree
     }
+
+    /// As [`v1`](Self::v1), with what a whole summary reads: the mounts are those of this host. The pod `a` has one file.
+    pub(crate) fn node() -> Self {
+        let tree = Self::v1();
+        tree.write("proc/sys/kernel/pid_max", "32768\n");
+        tree.write("proc/sys/kernel/threads-max", "192730\n");
+        tree.write("proc/loadavg", "2.89 2.55 2.64 3/239 10766\n");
+        tree.write("proc/uptime", "6896.62 6349.12\n");
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        tree.write("proc/self/mountinfo", &mountinfo);
+        tree.write("var/lib/kubelet/pods/a/etc-hosts", "127.0.0.1 localhost\n");
+        tree
+    }
 }
