@@ -121,3 +121,18 @@ impl ClaimsState {
         self.counted = counts.into_keys().collect();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_counted_until_its_last_claim_is_gone() {
+        let mut state = ClaimsState {
+            counted: BTreeSet::from(["gpu".to_owned()]),
+            ..ClaimsState::default()
+        };
+        state.count();
+        assert_eq!(state.counted, BTreeSet::from([metrics::ANY_DRIVER.to_owned()]));
+    }
+}
