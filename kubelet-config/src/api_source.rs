@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube_client::Client;
 use kubelet_core::annotations::API_SOURCE;
 use kubelet_core::{Jitter, PodExt, PodSource, SourceUpdate};
+use serde_json::Value;
 
 use crate::compact_pod::compact;
-use crate::reflector::{Change, Listener, Reflector, Requests};
+use crate::reflector::{Change, Listener, Reflector, Requests, Unreadable};
 use crate::source_stream::{Words, source_stream};
 
 /// Reads the pods that are bound to this node from an API server. Answers to the kubelet's `sourceApiserver` and
@@ -107,7 +108,9 @@ impl Listener<Pod> for Words {
         self.say(word).await;
     }
 
-    fn trim(&self, pod: &mut Pod) {
-        compact(pod);
+    fn read(&self, pod: Value) -> Result<Pod, Unreadable> {
+        let mut pod = serde_path_to_error::deserialize(pod)?;
+        compact(&mut pod);
+        Ok(pod)
     }
 }

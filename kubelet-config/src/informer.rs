@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
-use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube_client::{Client, Resource};
 use kubelet_core::{Jitter, RuntimeClasses, Services};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 
-use crate::reflector::{Change, Key, Listener, Reflector, Requests};
+use crate::reflector::{Change, Key, Listener, Object, Reflector, Requests, Unreadable};
 
 /// How long one object is watched at least: there may be many such watches (`watch_based_manager.go`).
 const MIN_WATCH_TIMEOUT_OF_ONE: Duration = Duration::from_secs(30 * 60);
@@ -28,8 +29,8 @@ const MIN_WATCH_TIMEOUT_OF_ONE: Duration = Duration::from_secs(30 * 60);
 pub struct Informer<K> {
     requests: Requests,
     jitter: Jitter,
-    /// Removes the fields that no one reads.
-    trim: fn(&mut K),
+    /// Removes the fields that no one reads. So none of them can make an object unreadable.
+    trim: fn(&mut Value),
     /// Is called after an object changed.
     on_change: OnChange,
     handle: InformerHandle<K>,
@@ -63,15 +64,13 @@ impl Informer<Service> {
         let selector = "spec.clusterIP!=None".to_owned();
         let requests = Requests::new(client, "/api/v1/services", Some(selector));
         Self::new(requests, |service| {
-            service.metadata.annotations = None;
-            service.metadata.labels = None;
-            service.metadata.managed_fields = None;
-            service.status = None;
-            service.spec = service.spec.take().map(|spec| ServiceSpec {
-                cluster_ip: spec.cluster_ip,
-                ports: spec.ports,
-                ..Default::default()
-            });
+            keep(service, "", &["apiVersion", "kind", "metadata", "spec"]);
+            keep(
+                service,
+                "/metadata",
+                &["name", "namespace", "resourceVersion", "uid"],
+            );
+            keep(service, "/spec", &["clusterIP", "ports"]);
         })
     }
 }
@@ -80,7 +79,7 @@ impl Informer<RuntimeClass> {
     /// The RuntimeClasses that pods name.
     pub fn runtime_classes(client: Client) -> Self {
         let requests = Requests::new(client, "/apis/node.k8s.io/v1/runtimeclasses", None);
-        Self::new(requests, |class| class.metadata.managed_fields = None)
+        Self::new(requests, |_| ())
     }
 }
 
@@ -89,8 +88,7 @@ impl Informer<ClusterTrustBundle> {
     pub(crate) fn cluster_trust_bundles(client: Client) -> Self {
         let path = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
         Self::new(Requests::new(client, path, None), |bundle| {
-            bundle.metadata.annotations = None;
-            bundle.metadata.managed_fields = None;
+            keep(bundle, "/metadata", &["labels", "name", "resourceVersion", "uid"]);
         })
     }
 }
@@ -101,9 +99,7 @@ impl Informer<k8s_openapi::api::certificates::v1beta1::PodCertificateRequest> {
     pub(crate) fn pod_certificate_requests(client: Client, node: &str) -> Self {
         let path = "/apis/certificates.k8s.io/v1beta1/podcertificaterequests";
         let selector = format!("spec.nodeName={}", escaped(node));
-        Self::new(Requests::new(client, path, Some(selector)), |request| {
-            request.metadata.managed_fields = None;
-        })
+        Self::new(Requests::new(client, path, Some(selector)), |_| ())
     }
 }
 
@@ -120,12 +116,12 @@ where
             Some(format!("metadata.name={}", escaped(&key.name))),
         )
         .with_min_watch_timeout(MIN_WATCH_TIMEOUT_OF_ONE);
-        Self::new(requests, |object| object.meta_mut().managed_fields = None)
+        Self::new(requests, |_| ())
     }
 }
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
-    fn new(requests: Requests, trim: fn(&mut K)) -> Self {
+    fn new(requests: Requests, trim: fn(&mut Value)) -> Self {
         let seen = Seen {
             objects: RwLock::default(),
             synced: SetOnce::new(),
@@ -233,9 +229,16 @@ fn escaped(value: &str) -> String {
     escaped
 }
 
+/// Removes the other fields of the object at `pointer`.
+fn keep(object: &mut Value, pointer: &str, fields: &[&str]) {
+    if let Some(part) = object.pointer_mut(pointer).and_then(Value::as_object_mut) {
+        part.retain(|field, _| fields.contains(&field.as_str()));
+    }
+}
+
 /// Writes the objects of a handle.
 struct Keeper<K> {
-    trim: fn(&mut K),
+    trim: fn(&mut Value),
     on_change: OnChange,
     handle: InformerHandle<K>,
 }
@@ -265,7 +268,7 @@ impl<K: Resource<DynamicType = ()>> Keeper<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Listener<K> for Keeper<K> {
+impl<K: Object> Listener<K> for Keeper<K> {
     async fn changed(&mut self, change: Change<K>) {
         let kind = K::kind(&());
         match change {
@@ -295,8 +298,9 @@ impl<K: Resource<DynamicType = ()>> Listener<K> for Keeper<K> {
         }
     }
 
-    fn trim(&self, object: &mut K) {
-        (self.trim)(object);
+    fn read(&self, mut object: Value) -> Result<K, Unreadable> {
+        (self.trim)(&mut object);
+        serde_path_to_error::deserialize(object)
     }
 }
 

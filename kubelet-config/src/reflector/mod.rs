@@ -30,13 +30,16 @@ pub(crate) trait Object: Resource<DynamicType = ()> + DeserializeOwned {}
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned> Object for K {}
 
+/// Why an object cannot be read, and which field is to blame.
+pub(crate) type Unreadable = serde_path_to_error::Error<serde_json::Error>;
+
 /// The receiver of changes.
 pub(crate) trait Listener<K> {
     /// Returns when it is ready for the next change.
     async fn changed(&mut self, change: Change<K>);
 
-    /// Removes from an object what the listener does not keep. It is called before each object is sent.
-    fn trim(&self, object: &mut K);
+    /// Reads an object, without what the listener does not keep. It is called before each object is sent.
+    fn read(&self, object: Value) -> Result<K, Unreadable>;
 }
 
 /// A change that a listener gets.
@@ -398,11 +401,8 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
             .filter(|part| !part.is_empty())
             .collect::<Vec<_>>()
             .join("/");
-        match serde_path_to_error::deserialize(object) {
-            Ok(mut object) => {
-                self.listener.trim(&mut object);
-                Some(object)
-            }
+        match self.listener.read(object) {
+            Ok(object) => Some(object),
             Err(error) => {
                 let item = format!("{} {key}", K::kind(&()).to_lowercase());
                 let message = format!("cannot be decoded: {error}");

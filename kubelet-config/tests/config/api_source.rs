@@ -25,16 +25,16 @@ type Chunks = mpsc::Sender<io::Result<Frame<Bytes>>>;
 type Answer = Response<StreamBody<ReceiverStream<io::Result<Frame<Bytes>>>>>;
 
 /// An API server whose part the test plays.
-struct Server(mpsc::UnboundedReceiver<Asked>);
+pub(crate) struct Server(mpsc::UnboundedReceiver<Asked>);
 
-struct Asked {
+pub(crate) struct Asked {
     path: String,
     query: BTreeMap<String, String>,
     at: Instant,
     answer: oneshot::Sender<Answer>,
 }
 
-fn server() -> (Client, Server) {
+pub(crate) fn server() -> (Client, Server) {
     let (asked, requests) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
         let (answer, answered) = oneshot::channel();
@@ -56,7 +56,7 @@ fn server() -> (Client, Server) {
 }
 
 impl Server {
-    async fn asked(&mut self) -> Asked {
+    pub(crate) async fn asked(&mut self) -> Asked {
         timeout(GUARD, self.0.recv()).await.expect("a request").unwrap()
     }
 }
@@ -103,7 +103,7 @@ impl Asked {
     }
 
     /// Answers a streaming list, and goes on with the watch.
-    async fn watch_list(self, version: &str, pods: &[Value]) -> Watch {
+    pub(crate) async fn watch_list(self, version: &str, pods: &[Value]) -> Watch {
         assert!(self.is_watch_list(), "{:?}", self.query);
         let watch = self.watch();
         for pod in pods {
@@ -116,7 +116,7 @@ impl Asked {
 }
 
 /// A watch as the server sees it. Dropping it closes it.
-struct Watch(Chunks);
+pub(crate) struct Watch(Chunks);
 
 impl Watch {
     async fn event(&self, kind: &str, object: Value) {

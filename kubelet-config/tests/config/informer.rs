@@ -10,6 +10,8 @@ use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::api_source::server;
+
 /// Far longer than any pause.
 const GUARD: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
@@ -100,6 +102,24 @@ async fn services_are_watched_as_the_kubelet_watches_them() {
     shutdown.cancel();
     running.await.unwrap();
     assert_eq!(names(&handle, "default"), ["c"]);
+}
+
+/// A program in Go writes a condition without a time as `null`, which the API server keeps.
+#[tokio::test(start_paused = true)]
+async fn a_service_is_read_whatever_others_write_to_its_status() {
+    let (client, mut server) = server();
+    let informer = Informer::services(client);
+    let (handle, shutdown) = (informer.handle(), CancellationToken::new());
+    let running = tokio::spawn(informer.run(shutdown.clone()));
+    let condition = json!({"type": "Ready", "status": "True", "lastTransitionTime": null, "reason": "E2E", "message": ""});
+    let service = json!({"kind": "Service", "apiVersion": "v1",
+        "metadata": {"namespace": "default", "name": "a", "uid": "uid-a", "resourceVersion": "7"},
+        "spec": {"clusterIP": "10.0.0.20", "ports": [{"port": 80}]}, "status": {"conditions": [condition]}});
+    let _watch = server.asked().await.watch_list("10", &[service]).await;
+    timeout(GUARD, handle.synced()).await.unwrap();
+    assert_eq!(names(&handle, "default"), ["a"]);
+    shutdown.cancel();
+    running.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
