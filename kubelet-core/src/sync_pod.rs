@@ -476,6 +476,7 @@ impl RuntimePodSyncer {
         };
         let kept = pods.iter().filter(|pod| checkpoints.keeps(pod.uid_str()));
         futures::future::join_all(kept.map(|pod| self.save(pod))).await;
+        checkpoints.hand_over().await;
     }
 
     /// Writes the pod's record.

@@ -138,8 +138,29 @@ impl Allocation {
         pod
     }
 
-    fn of_pod(&self) -> Option<ResourceRequirements> {
+    pub(crate) fn new(
+        pod: Option<ResourceRequirements>,
+        containers: impl IntoIterator<Item = (String, ResourceRequirements)>,
+    ) -> Self {
+        let of_container = |(name, resources): (String, ResourceRequirements)| ContainerAllocation {
+            name,
+            resources: resources.into(),
+        };
+        Self {
+            pod: pod.map(Requirements::from),
+            containers: containers.into_iter().map(of_container).collect(),
+        }
+    }
+
+    /// For the pod as a whole.
+    pub(crate) fn of_pod(&self) -> Option<ResourceRequirements> {
         self.pod.clone().map(ResourceRequirements::from)
+    }
+
+    /// The containers, by name.
+    pub(crate) fn of_containers(&self) -> impl Iterator<Item = (String, ResourceRequirements)> {
+        let containers = self.containers.iter();
+        containers.map(|container| (container.name.clone(), container.resources.clone().into()))
     }
 
     fn of_container(&self, name: &str) -> Option<ResourceRequirements> {

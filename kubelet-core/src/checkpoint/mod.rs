@@ -4,10 +4,14 @@
 //! containers would be retried at once) and the starts of containers that must run only once (they would run again if
 //! the runtime lost them). Pods from a file or URL, whose source keeps no status, would look new. Each pod has one
 //! small file in its folder; it is removed with the folder.
+//!
+//! What the kubelet keeps of the resources of pods, the agent also leaves for it, and takes from it
+//! ([`resources_state`]).
 
 mod file;
 mod lost;
 mod record;
+mod resources_state;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -22,6 +26,7 @@ use rustc_hash::FxHashMap;
 
 use self::lost::{Lost, lost_containers, runs_once};
 pub(crate) use self::record::Record;
+use self::resources_state::ResourcesState;
 use crate::allocation::Allocation;
 use crate::deadline::within;
 use crate::runtime::{ContainerStart, PodStatus, StartRecord};
@@ -58,7 +63,7 @@ struct Kept {
     lost: Vec<Lost>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Found {
     record: Record,
     /// Its status was handed out by [`restore`](Checkpoints::restore).
@@ -77,17 +82,28 @@ impl Checkpoints {
         }
     }
 
-    /// Reads the records of the previous run. An unreadable record is logged and renamed.
+    /// Reads the records of the previous run, and what a kubelet left on the node since. An unreadable record is logged and
+    /// renamed.
     pub(crate) async fn load(&self) {
-        let (dir, clock) = (self.root_dir.pods_dir(), self.clock);
-        let read = self.disk.run(move || file::read_all(&dir, &clock));
+        let (root, clock) = (self.root_dir.clone(), self.clock);
+        let read = self.disk.run(move || {
+            let records = file::read_all(&root.pods_dir(), &clock)?;
+            Ok((records, ResourcesState::take(root.path())))
+        });
         match tokio::time::timeout(LOAD_DEADLINE, read).await {
-            Ok(Ok(found)) => {
-                let found = found.into_iter().map(|(uid, record)| {
+            Ok(Ok((records, resources))) => {
+                let found = records.into_iter().map(|(uid, record)| {
                     let restored = false;
                     (uid, Found { record, restored })
                 });
-                *self.found.lock() = found.collect();
+                let mut found: FxHashMap<PodUid, Found> = found.collect();
+                for (uid, allocation) in resources.allocated {
+                    found.entry(uid).or_default().record.allocation = Some(allocation);
+                }
+                for (uid, actuated) in resources.actuated {
+                    found.entry(uid).or_default().record.actuated = actuated;
+                }
+                *self.found.lock() = found;
             }
             Ok(Err(error)) => tracing::warn!(%error, "Cannot read the records of pods"),
             Err(_) => tracing::warn!("Reading the records of pods timed out"),
@@ -185,6 +201,30 @@ impl Checkpoints {
             Ok(()) => {}
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(%uid, %error, "Cannot write the record of a pod"),
+        }
+    }
+
+    /// Writes the resources of all pods for a kubelet that takes over the node. A failed write is logged.
+    pub(crate) async fn hand_over(&self) {
+        let mut resources = ResourcesState::default();
+        {
+            let (found, pods) = (self.found.lock(), self.pods.lock());
+            let found = found.iter().map(|(uid, found)| (uid, &found.record));
+            for (uid, record) in found.chain(pods.iter().map(|(uid, kept)| (uid, &kept.record))) {
+                if let Some(allocation) = &record.allocation {
+                    resources.allocated.insert(uid.clone(), allocation.clone());
+                }
+                if !record.actuated.is_empty() {
+                    resources.actuated.insert(uid.clone(), record.actuated.clone());
+                }
+            }
+        }
+        let (root, durably) = (self.root_dir.clone(), !self.disk.is_inline());
+        let write = self.disk.run(move || resources.write(root.path(), durably));
+        match tokio::time::timeout(WRITE_DEADLINE, write).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "Cannot write the resources of pods for a kubelet"),
+            Err(_) => tracing::warn!("Writing the resources of pods timed out"),
         }
     }
 
@@ -304,6 +344,7 @@ mod tests {
 
     use super::file::FILE;
     use super::*;
+    use crate::runtime::ActuatedResources;
     use crate::{ContainerId, annotations};
 
     fn checkpoints(root: &Path) -> Checkpoints {
@@ -335,6 +376,50 @@ mod tests {
 
     fn phase(pod: &Pod) -> Option<&str> {
         pod.status.as_ref()?.phase.as_deref()
+    }
+
+    #[tokio::test]
+    async fn resources_are_left_for_a_kubelet_and_taken_from_it() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("pods/a")).unwrap();
+        let allocation = |cpu: &str| -> Arc<Allocation> {
+            let containers = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]});
+            Arc::new(serde_json::from_value(containers).unwrap())
+        };
+        let actuated = vec![ActuatedResources {
+            container: "c".to_owned(),
+            cpu_request: 100,
+            cpu_limit: 0,
+            memory_request: 0,
+            memory_limit: 0,
+        }];
+        let before = checkpoints(root.path());
+        let record = Record {
+            allocation: Some(allocation("100m")),
+            actuated: actuated.clone(),
+            ..Record::default()
+        };
+        before.save(&"a".into(), record).await;
+        before.hand_over().await;
+
+        // A kubelet resizes the pod and starts another one.
+        let mut state = ResourcesState::take(root.path());
+        assert_eq!(state.allocated, [("a".into(), allocation("100m"))].into());
+        assert_eq!(state.actuated, [("a".into(), actuated)].into());
+        state.allocated.insert("a".into(), allocation("200m"));
+        state.allocated.insert("b".into(), allocation("1"));
+        state.write(root.path(), false).unwrap();
+
+        let after = checkpoints(root.path());
+        after.load().await;
+        let mut allocations = after.allocations();
+        allocations.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let expected = [("a".into(), allocation("200m")), ("b".into(), allocation("1"))];
+        assert_eq!(allocations, expected, "the kubelet's are newer than the agent's");
+        assert_eq!(ResourcesState::take(root.path()), ResourcesState::default());
+        // It ends before it has synced them.
+        after.hand_over().await;
+        assert_eq!(ResourcesState::take(root.path()), state);
     }
 
     #[tokio::test]
