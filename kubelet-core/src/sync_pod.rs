@@ -476,7 +476,7 @@ impl RuntimePodSyncer {
         };
         let kept = pods.iter().filter(|pod| checkpoints.keeps(pod.uid_str()));
         futures::future::join_all(kept.map(|pod| self.save(pod))).await;
-        checkpoints.hand_over().await;
+        checkpoints.write_resources_now(&self.allocations).await;
     }
 
     /// Writes the pod's record.

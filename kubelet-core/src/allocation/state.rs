@@ -1,6 +1,6 @@
 //! The allocations of all pods (`pkg/kubelet/allocation/state`).
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -118,6 +118,14 @@ impl AllocationState {
     pub(crate) fn allocation(&self, uid: &PodUid) -> Option<Arc<Allocation>> {
         let pods = self.0.pods.lock();
         pods.get(uid).map(|entry| entry.allocation.clone())
+    }
+
+    /// Those of all pods.
+    pub(crate) fn all(&self) -> BTreeMap<PodUid, Arc<Allocation>> {
+        let pods = self.0.pods.lock();
+        let all = pods.iter();
+        all.map(|(uid, entry)| (uid.clone(), entry.allocation.clone()))
+            .collect()
     }
 
     /// Restores the allocations of the previous run of the agent.

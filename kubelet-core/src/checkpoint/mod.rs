@@ -5,7 +5,7 @@
 //! the runtime lost them). Pods from a file or URL, whose source keeps no status, would look new. Each pod has one
 //! small file in its folder; it is removed with the folder.
 //!
-//! What the kubelet keeps of the resources of pods, the agent also leaves for it, and takes from it
+//! What a kubelet keeps of the resources of pods, the agent also writes for it, and takes from it
 //! ([`resources_state`]).
 
 mod file;
@@ -23,6 +23,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use tokio::sync::Notify;
 
 use self::lost::{Lost, lost_containers, runs_once};
 pub(crate) use self::record::Record;
@@ -30,10 +31,12 @@ use self::resources_state::ResourcesState;
 use crate::allocation::Allocation;
 use crate::deadline::within;
 use crate::runtime::{ContainerStart, PodStatus, StartRecord};
-use crate::{Clock, Disk, Error, PodExt, PodUid, Result, RootDir};
+use crate::{AllocationState, Clock, Disk, Error, PodExt, PodUid, Result, RootDir};
 
 /// The time limit for reading the records at start. A disk that hangs does not block the agent.
 const LOAD_DEADLINE: Duration = Duration::from_secs(10);
+/// How long after a change the resources of all pods are written: many pods change together.
+const RESOURCES_DELAY: Duration = Duration::from_secs(2);
 /// The time limit for writing a pod's record.
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -49,6 +52,8 @@ pub struct Checkpoints {
     pods: Arc<Mutex<FxHashMap<PodUid, Box<Kept>>>>,
     /// Records of the previous run of the agent, for pods that have not been synced yet.
     found: Arc<Mutex<FxHashMap<PodUid, Found>>>,
+    /// The allocation or the resources of a pod.
+    resources_changed: Arc<Notify>,
 }
 
 /// The state of one pod.
@@ -63,7 +68,7 @@ struct Kept {
     lost: Vec<Lost>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Found {
     record: Record,
     /// Its status was handed out by [`restore`](Checkpoints::restore).
@@ -79,31 +84,38 @@ impl Checkpoints {
             clock,
             pods: Arc::default(),
             found: Arc::default(),
+            resources_changed: Arc::default(),
         }
     }
 
-    /// Reads the records of the previous run, and what a kubelet left on the node since. An unreadable record is logged and
-    /// renamed.
+    /// Reads the records of the previous run, and the resources that a kubelet left since. An unreadable record is logged and renamed.
     pub(crate) async fn load(&self) {
-        let (root, clock) = (self.root_dir.clone(), self.clock);
+        let (root, clock, durably) = (self.root_dir.clone(), self.clock, !self.disk.is_inline());
         let read = self.disk.run(move || {
-            let records = file::read_all(&root.pods_dir(), &clock)?;
-            Ok((records, ResourcesState::take(root.path())))
+            let mut records = file::read_all(&root.pods_dir(), &clock).unwrap_or_else(|error| {
+                tracing::warn!(%error, "Cannot read the records of pods");
+                FxHashMap::default()
+            });
+            let changed = ResourcesState::of_kubelet(root.path()).take_over(&mut records);
+            // From now on, the records are newer than what the kubelet wrote.
+            for uid in changed {
+                let json = records[&uid].to_json(&uid, &clock)?;
+                match file::write(&root.pod_dir(&uid), &json, durably) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        tracing::warn!(%uid, %error, "Cannot write the record of a pod");
+                    }
+                    _ => {}
+                }
+            }
+            Ok(records)
         });
         match tokio::time::timeout(LOAD_DEADLINE, read).await {
-            Ok(Ok((records, resources))) => {
+            Ok(Ok(records)) => {
                 let found = records.into_iter().map(|(uid, record)| {
                     let restored = false;
                     (uid, Found { record, restored })
                 });
-                let mut found: FxHashMap<PodUid, Found> = found.collect();
-                for (uid, allocation) in resources.allocated {
-                    found.entry(uid).or_default().record.allocation = Some(allocation);
-                }
-                for (uid, actuated) in resources.actuated {
-                    found.entry(uid).or_default().record.actuated = actuated;
-                }
-                *self.found.lock() = found;
+                *self.found.lock() = found.collect();
             }
             Ok(Err(error)) => tracing::warn!(%error, "Cannot read the records of pods"),
             Err(_) => tracing::warn!("Reading the records of pods timed out"),
@@ -195,6 +207,9 @@ impl Checkpoints {
             if kept.written == kept.version && kept.version > 0 && kept.record == record {
                 return;
             }
+            if kept.record.allocation != record.allocation || kept.record.actuated != record.actuated {
+                self.resources_changed.notify_one();
+            }
             kept.change(record)
         };
         match self.write(uid, version).await {
@@ -204,16 +219,25 @@ impl Checkpoints {
         }
     }
 
-    /// Writes the resources of all pods for a kubelet that takes over the node. A failed write is logged.
-    pub(crate) async fn hand_over(&self) {
-        let mut resources = ResourcesState::default();
+    /// Writes the resources of all pods for a kubelet that takes over the node, soon after they changed. It runs until it is dropped.
+    pub(crate) async fn write_resources(&self, allocations: AllocationState) {
+        loop {
+            self.resources_changed.notified().await;
+            tokio::time::sleep(RESOURCES_DELAY).await;
+            self.write_resources_now(&allocations).await;
+        }
+    }
+
+    /// The same, at once. A failed write is logged.
+    pub(crate) async fn write_resources_now(&self, allocations: &AllocationState) {
+        let mut resources = ResourcesState {
+            allocated: allocations.all(),
+            ..ResourcesState::default()
+        };
         {
             let (found, pods) = (self.found.lock(), self.pods.lock());
             let found = found.iter().map(|(uid, found)| (uid, &found.record));
             for (uid, record) in found.chain(pods.iter().map(|(uid, kept)| (uid, &kept.record))) {
-                if let Some(allocation) = &record.allocation {
-                    resources.allocated.insert(uid.clone(), allocation.clone());
-                }
                 if !record.actuated.is_empty() {
                     resources.actuated.insert(uid.clone(), record.actuated.clone());
                 }
@@ -343,6 +367,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::file::FILE;
+    use super::resources_state::tests::write_as_kubelet;
     use super::*;
     use crate::runtime::ActuatedResources;
     use crate::{ContainerId, annotations};
@@ -378,48 +403,75 @@ mod tests {
         pod.status.as_ref()?.phase.as_deref()
     }
 
-    #[tokio::test]
-    async fn resources_are_left_for_a_kubelet_and_taken_from_it() {
+    #[tokio::test(start_paused = true)]
+    async fn resources_are_written_for_a_kubelet_and_taken_from_it() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("pods/a")).unwrap();
         let allocation = |cpu: &str| -> Arc<Allocation> {
             let containers = json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]});
             Arc::new(serde_json::from_value(containers).unwrap())
         };
-        let actuated = vec![ActuatedResources {
-            container: "c".to_owned(),
-            cpu_request: 100,
-            cpu_limit: 0,
-            memory_request: 0,
-            memory_limit: 0,
-        }];
-        let before = checkpoints(root.path());
-        let record = Record {
-            allocation: Some(allocation("100m")),
-            actuated: actuated.clone(),
+        let record = |cpu: &str, cpu_request| Record {
+            allocation: Some(allocation(cpu)),
+            actuated: vec![ActuatedResources {
+                container: "c".to_owned(),
+                cpu_request,
+                cpu_limit: 0,
+                memory_request: 0,
+                memory_limit: 0,
+            }],
             ..Record::default()
         };
-        before.save(&"a".into(), record).await;
-        before.hand_over().await;
+        let written = root.path().join("allocated_pods_state");
+        let before = checkpoints(root.path());
+        let allocations = AllocationState::default();
+        allocations.restore([("a".into(), allocation("100m"))]);
+        let writing = tokio::spawn({
+            let (before, allocations) = (before.clone(), allocations.clone());
+            async move { before.write_resources(allocations).await }
+        });
+        before.save(&"a".into(), record("100m", 100)).await;
+        tokio::time::sleep(RESOURCES_DELAY + Duration::from_millis(1)).await;
+        assert!(std::fs::read_to_string(&written).unwrap().contains("100m"));
+        // Nothing is written as long as they do not change.
+        std::fs::remove_file(&written).unwrap();
+        before
+            .save(
+                &"a".into(),
+                Record {
+                    status: Some(Arc::default()),
+                    ..record("100m", 100)
+                },
+            )
+            .await;
+        tokio::time::sleep(10 * RESOURCES_DELAY).await;
+        assert!(!written.exists());
+        writing.abort();
 
-        // A kubelet resizes the pod and starts another one.
-        let mut state = ResourcesState::take(root.path());
-        assert_eq!(state.allocated, [("a".into(), allocation("100m"))].into());
-        assert_eq!(state.actuated, [("a".into(), actuated)].into());
-        state.allocated.insert("a".into(), allocation("200m"));
-        state.allocated.insert("b".into(), allocation("1"));
-        state.write(root.path(), false).unwrap();
-
+        // A kubelet resizes the pod, and starts one without a folder so far.
+        let state = ResourcesState {
+            allocated: [("a".into(), allocation("200m")), ("b".into(), allocation("1"))].into(),
+            actuated: [("a".into(), record("", 200).actuated)].into(),
+        };
+        write_as_kubelet(root.path(), &state);
+        let sorted = |mut allocations: Vec<(PodUid, Arc<Allocation>)>| {
+            allocations.sort_by(|(a, _), (b, _)| a.cmp(b));
+            allocations
+        };
+        let of_kubelet = [("a".into(), allocation("200m")), ("b".into(), allocation("1"))];
         let after = checkpoints(root.path());
         after.load().await;
-        let mut allocations = after.allocations();
-        allocations.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let expected = [("a".into(), allocation("200m")), ("b".into(), allocation("1"))];
-        assert_eq!(allocations, expected, "the kubelet's are newer than the agent's");
-        assert_eq!(ResourcesState::take(root.path()), ResourcesState::default());
-        // It ends before it has synced them.
-        after.hand_over().await;
-        assert_eq!(ResourcesState::take(root.path()), state);
+        assert_eq!(sorted(after.allocations()), of_kubelet);
+
+        // The agent takes over the node, and dies at once: the record on disk is the kubelet's.
+        let allocations = AllocationState::default();
+        allocations.restore(after.allocations());
+        after.write_resources_now(&allocations).await;
+        let again = checkpoints(root.path());
+        again.load().await;
+        assert_eq!(sorted(again.allocations()), [("a".into(), allocation("200m"))]);
+        let found = again.found.lock();
+        assert_eq!(found.get("a").unwrap().record.actuated, record("", 200).actuated);
     }
 
     #[tokio::test]

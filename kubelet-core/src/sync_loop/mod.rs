@@ -127,12 +127,20 @@ impl SyncLoop {
         let mut removals = Removals::of(&self);
         let deletor = ContainerDeletor::new(self.max_per_pod_container);
         let deleting = deletor.clone().run(self.runtime.clone());
+        let (checkpoints, allocations) = (self.checkpoints.clone(), self.allocations.state().clone());
+        let writing = async move {
+            match checkpoints {
+                Some(checkpoints) => checkpoints.write_resources(allocations).await,
+                None => std::future::pending().await,
+            }
+        };
         // No state is half changed at an await below: the loop may be dropped at any of them.
         tokio::select! {
             biased;
             () = shutdown.cancelled() => {}
             () = self.run_on(&deletor, &mut removals) => {}
             () = deleting => {}
+            () = writing => {}
         }
         removals.shutdown().await;
     }

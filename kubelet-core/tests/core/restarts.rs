@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rig::{Node, Pods, pod};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::{Disk, KubeletBuilder, PodKey, Step};
 use tokio::time::Instant;
 
@@ -127,4 +128,35 @@ async fn a_static_pod_starts_after_its_earlier_version_that_still_runs() {
         node.runtime.done.borrow()
     );
     node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_writes_the_resources_of_its_pods_for_a_kubelet() {
+    let root = tempfile::tempdir().unwrap();
+    let written = root.path().join("allocated_pods_state");
+    let requesting = |cpu: &str| {
+        let mut web = pod("web");
+        let requests = [("cpu".to_owned(), Quantity(cpu.to_owned()))];
+        web.spec.as_mut().unwrap().containers[0].resources = Some(ResourceRequirements {
+            requests: Some(requests.into()),
+            ..ResourceRequirements::default()
+        });
+        Arc::new(web)
+    };
+    let (node, [file]) = Node::start_with(Pods::default(), ["file"], keeping(root.path()));
+    file.send(vec![requesting("100m")]).unwrap();
+    node.wait_for_phase("web", "Running").await;
+    let mut waiting = 0;
+    while !written.exists() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        waiting += 1;
+        assert!(waiting < 60, "not while it runs");
+    }
+    std::fs::remove_file(&written).unwrap();
+    node.stop().await;
+    let allocated = std::fs::read_to_string(&written).unwrap();
+    assert!(
+        allocated.contains("web") && allocated.contains("100m"),
+        "{allocated}"
+    );
 }
