@@ -247,6 +247,8 @@ impl Checkpoints {
         let write = self.disk.run(move || resources.write(root.path(), durably));
         match tokio::time::timeout(WRITE_DEADLINE, write).await {
             Ok(Ok(())) => {}
+            // An agent without a root folder keeps nothing.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {}
             Ok(Err(error)) => tracing::warn!(%error, "Cannot write the resources of pods for a kubelet"),
             Err(_) => tracing::warn!("Writing the resources of pods timed out"),
         }

@@ -220,9 +220,10 @@ fn read<T>(root: &Path, name: &str, resources: impl Fn(Entry) -> Option<T>) -> B
     };
     let pods = entries.into_iter();
     pods.filter_map(|(uid, entry)| {
-        let read = resources(entry);
+        // It names a folder.
+        let read = Some(entry).filter(|_| !uid.contains('/')).and_then(&resources);
         if read.is_none() {
-            tracing::warn!(file = %file.display(), uid, "Ignored the resources of a pod, which are no quantities");
+            tracing::warn!(file = %file.display(), uid, "Ignored a pod: a wrong UID, or resources that are no quantities");
         }
         Some((PodUid::from(uid.as_str()), read?))
     })
@@ -386,9 +387,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_pod_with_a_broken_amount_is_ignored_and_the_others_are_read() {
+    fn a_pod_with_a_broken_amount_or_uid_is_ignored_and_the_others_are_read() {
         let root = tempfile::tempdir().unwrap();
-        let data = r#"{"entries":{"a":{"ContainerResources":{"c":{"limits":{"cpu":"much"}}}},"b":{"ContainerResources":null}}}"#;
+        let data = r#"{"entries":{"../x":{},"a":{"ContainerResources":{"c":{"limits":{"cpu":"much"}}}},"b":{"ContainerResources":null}}}"#;
         let json = json!({"data": data, "checksum": checksum_of(data)});
         fs::write(root.path().join(ACTUATED), json.to_string()).unwrap();
         let state = ResourcesState::of_kubelet(root.path());
