@@ -223,7 +223,7 @@ fn read<T>(root: &Path, name: &str, resources: impl Fn(Entry) -> Option<T>) -> B
         // It names a folder.
         let read = Some(entry).filter(|_| !uid.contains('/')).and_then(&resources);
         if read.is_none() {
-            tracing::warn!(file = %file.display(), uid, "Ignored a pod: a wrong UID, or resources that are no quantities");
+            tracing::warn!(file = %file.display(), uid, "Ignored the resources of a pod: its UID is a path, or an amount is not a quantity");
         }
         Some((PodUid::from(uid.as_str()), read?))
     })

@@ -134,17 +134,14 @@ async fn a_static_pod_starts_after_its_earlier_version_that_still_runs() {
 async fn an_agent_writes_the_resources_of_its_pods_for_a_kubelet() {
     let root = tempfile::tempdir().unwrap();
     let written = root.path().join("allocated_pods_state");
-    let requesting = |cpu: &str| {
-        let mut web = pod("web");
-        let requests = [("cpu".to_owned(), Quantity(cpu.to_owned()))];
-        web.spec.as_mut().unwrap().containers[0].resources = Some(ResourceRequirements {
-            requests: Some(requests.into()),
-            ..ResourceRequirements::default()
-        });
-        Arc::new(web)
-    };
+    let mut web = pod("web");
+    let requests = [("cpu".to_owned(), Quantity("100m".to_owned()))];
+    web.spec.as_mut().unwrap().containers[0].resources = Some(ResourceRequirements {
+        requests: Some(requests.into()),
+        ..ResourceRequirements::default()
+    });
     let (node, [file]) = Node::start_with(Pods::default(), ["file"], keeping(root.path()));
-    file.send(vec![requesting("100m")]).unwrap();
+    file.send(vec![Arc::new(web)]).unwrap();
     node.wait_for_phase("web", "Running").await;
     let mut waiting = 0;
     while !written.exists() {
