@@ -16,11 +16,11 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::record::Record;
-use crate::PodUid;
 use crate::allocation::Allocation;
 use crate::files::{self, Replace};
 use crate::quantity::Amount;
 use crate::runtime::ActuatedResources;
+use crate::{PodUid, fnv32a};
 
 /// `allocatedPodsStateFile`
 const ALLOCATED: &str = "allocated_pods_state";
@@ -270,12 +270,9 @@ fn write<'a>(
     replace.write(&root.join(name), &root.join(format!(".{name}")), &json)
 }
 
-/// FNV-1a in 32 bits of the string as Go dumps it (`checksum.New`).
+/// The hash of the string as Go dumps it (`checksum.New`).
 fn checksum_of(data: &str) -> u32 {
-    let dump = b"(string)".iter().chain(data.as_bytes());
-    dump.fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
+    fnv32a("(string)".bytes().chain(data.bytes()))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::Container;
+use kubelet_core::fnv32a;
 
 use super::go_json;
 
@@ -17,7 +18,7 @@ pub(crate) fn hash_container(container: &Container) -> u64 {
         go_json::string(image),
         go_json::string(&container.name)
     );
-    u64::from(fnv32a(deep_hash_text(json.as_bytes()).as_bytes()))
+    u64::from(fnv32a(deep_hash_text(json.as_bytes()).bytes()))
 }
 
 /// The text of a byte slice that `hash.DeepHashObject` hashes.
@@ -30,13 +31,6 @@ fn deep_hash_text(bytes: &[u8]) -> String {
     }
     text.push(']');
     text
-}
-
-/// FNV-1a in 32 bits.
-fn fnv32a(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
 }
 
 #[cfg(test)]

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-/// The FNV-1a hash with 32 bits (`checksum.New`).
+use kubelet_core::fnv32a;
+
+/// The hash of a dump (`checksum.New`).
 pub(crate) fn checksum(text: &str) -> u64 {
-    let mut hash: u32 = 0x811c_9dc5;
-    for byte in text.bytes() {
-        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    }
-    u64::from(hash)
+    u64::from(fnv32a(text.bytes()))
 }
 
 /// A struct that is being written: `{Name:(type)value Name:(type)value}`.
