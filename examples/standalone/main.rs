@@ -128,7 +128,7 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     Ok(if verdict.is_some_and(|verdict| verdict.failed()) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Deletes this program's folders from a root folder that was a default.
+/// Deletes this program's folders and files from a root folder that was a default.
 async fn clean_up(root_dir: &Path) {
     // A volume that is still mounted may have the files of others.
     match HostMounter::new().mounts(root_dir).await {
@@ -137,6 +137,9 @@ async fn clean_up(root_dir: &Path) {
     }
     for ours in ["cri", "logs", "pods", "processes"] {
         let _ = tokio::fs::remove_dir_all(root_dir.join(ours)).await;
+    }
+    for ours in ["allocated_pods_state", "actuated_pods_state"] {
+        let _ = tokio::fs::remove_file(root_dir.join(ours)).await;
     }
     let _ = tokio::fs::remove_dir(root_dir).await;
 }
