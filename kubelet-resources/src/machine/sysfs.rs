@@ -87,6 +87,7 @@ impl Sysfs {
                 tracing::warn!(cpu, "the core or the socket of a CPU is not known");
                 continue;
             };
+            let socket = known_socket(socket);
             match cores
                 .iter_mut()
                 .find(|core| core.id == id && core.socket == socket)
@@ -121,6 +122,11 @@ impl Sysfs {
             }
         }
     }
+}
+
+/// Where the kernel does not know the sockets, it writes -1 for each CPU: one socket.
+fn known_socket(id: i64) -> usize {
+    usize::try_from(id).unwrap_or(0)
 }
 
 /// The id of the first cache above the second level that not all CPUs of the node share.

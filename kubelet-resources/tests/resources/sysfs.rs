@@ -94,6 +94,19 @@ fn without_numa_each_socket_is_a_node() {
 }
 
 #[test]
+fn sockets_that_the_kernel_does_not_know_are_one() {
+    let sys = tempfile::tempdir().unwrap();
+    for number in 0..2 {
+        cpu(sys.path(), number, number, 0, (0, "3"));
+        let socket = format!("cpu/cpu{number}/topology/physical_package_id");
+        write(sys.path(), &socket, "-1\n");
+    }
+    let machine = Machine::read(sys.path()).unwrap();
+    assert_eq!((machine.nodes.len(), machine.socket_count()), (1, 1));
+    assert_eq!((machine.nodes[0].id, machine.nodes[0].cores.len()), (0, 2));
+}
+
+#[test]
 fn a_file_of_another_form_is_an_error() {
     let sys = tempfile::tempdir().unwrap();
     two_nodes(sys.path());

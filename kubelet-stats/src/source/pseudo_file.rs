@@ -300,7 +300,8 @@ mod tests {
                 "" => {
                     [root.to_owned(), root.join("unified")].map(|root| root.join(name).join("cgroup.threads"))
                 }
-                _ => [root.join(controllers), root.join("cpu")].map(|root| root.join(name).join("tasks")),
+                _ => [Some(controllers), controllers.split(',').next()]
+                    .map(|folder| root.join(folder.unwrap_or_default()).join(name).join("tasks")),
             }
         });
         places.find(|place| place.exists())

@@ -37,7 +37,7 @@ pub(super) fn nodes(system: &Path) -> (Vec<NumaNode>, u64) {
     if nodes.is_empty() {
         let mut sockets: BTreeMap<u64, Vec<(u64, PathBuf)>> = BTreeMap::new();
         for (id, path) in numbered(&cpus, "cpu") {
-            if let Some(socket) = number(&path.join("topology/physical_package_id")) {
+            if let Some(socket) = socket(&path.join("topology")) {
                 sockets.entry(socket).or_default().push((id, path));
             }
         }
@@ -82,6 +82,12 @@ fn numbered(folder: &Path, prefix: &str) -> Vec<(u64, PathBuf)> {
     found
 }
 
+/// Where the kernel does not know the sockets, it writes -1 for each CPU: one socket.
+fn socket(topology: &Path) -> Option<u64> {
+    let id = number::<i64>(&topology.join("physical_package_id"))?;
+    Some(u64::try_from(id).unwrap_or(0))
+}
+
 fn cores(cpus: &[(u64, PathBuf)]) -> Vec<Core> {
     let mut cores: Vec<Core> = Vec::new();
     for (thread, path) in cpus {
@@ -90,10 +96,8 @@ fn cores(cpus: &[(u64, PathBuf)]) -> Vec<Core> {
             continue;
         }
         let topology = path.join("topology");
-        let (Some(id), Some(socket_id)) = (
-            number::<u64>(&topology.join("core_id")),
-            number::<u64>(&topology.join("physical_package_id")),
-        ) else {
+        let (Some(id), Some(socket_id)) = (number::<u64>(&topology.join("core_id")), socket(&topology))
+        else {
             continue;
         };
         let name = |file: &str| match cfg!(target_arch = "s390x") {
@@ -164,4 +168,25 @@ fn cache(path: &Path) -> Option<(Cache, usize)> {
         level: number(&path.join("level"))?,
     };
     Some((cache, bits.sum::<u32>() as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn sockets_that_the_kernel_does_not_know_are_one() {
+        let system = tempfile::tempdir().unwrap();
+        for cpu in 0..2 {
+            let topology = system.path().join(format!("cpu/cpu{cpu}/topology"));
+            std::fs::create_dir_all(&topology).unwrap();
+            std::fs::write(topology.join("core_id"), format!("{cpu}\n")).unwrap();
+            std::fs::write(topology.join("physical_package_id"), "-1\n").unwrap();
+        }
+        let (nodes, threads) = nodes(system.path());
+        assert_eq!((nodes.len(), threads), (1, 2));
+        assert_eq!((nodes[0].id, nodes[0].cores.len()), (0, 2));
+    }
 }
