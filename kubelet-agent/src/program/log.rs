@@ -67,8 +67,8 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Program(format!("cannot start the log: {error}"))
 }
 
-/// klog's numbers have no exact counterpart here. Up to 3 they are for the operators of a node, from 6 they show requests. The crates of others
-/// log each frame of HTTP/2 at `debug`, which hides all else.
+/// klog's numbers have no exact counterpart here. Up to 3 they are for the operators of a node. The crates of others log each frame of HTTP/2
+/// at `debug`, which hides all else: they do so from 6 on.
 fn directives(verbosity: u64) -> &'static str {
     match verbosity {
         0..=3 => "info",
