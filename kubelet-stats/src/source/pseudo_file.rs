@@ -300,8 +300,10 @@ mod tests {
                 "" => {
                     [root.to_owned(), root.join("unified")].map(|root| root.join(name).join("cgroup.threads"))
                 }
-                _ => [Some(controllers), controllers.split(',').next()]
-                    .map(|folder| root.join(folder.unwrap_or_default()).join(name).join("tasks")),
+                _ => {
+                    let first = controllers.split(',').next().unwrap();
+                    [controllers, first].map(|folder| root.join(folder).join(name).join("tasks"))
+                }
             }
         });
         places.find(|place| place.exists())
