@@ -61,7 +61,7 @@ pub(super) async fn containers_are_found_by_what_they_are(bench: &mut Bench) -> 
 
 pub(super) async fn sandboxes_are_found_by_what_they_are(bench: &mut Bench) -> Outcome {
     let (ready, stopped) = (bench.sandbox().await?, bench.sandbox().await?);
-    bench.stop_sandbox(&stopped.id).await?;
+    bench.stop_sandbox_and_wait(&stopped.id).await?;
     let state = |state: PodSandboxState| v1::PodSandboxFilter {
         state: Some(v1::PodSandboxStateValue { state: state as i32 }),
         ..Default::default()

@@ -48,7 +48,7 @@ pub(super) async fn a_sandbox_is_reported_as_requested(bench: &mut Bench) -> Out
 
 pub(super) async fn a_stopped_sandbox_is_not_ready_and_stays(bench: &mut Bench) -> Outcome {
     let sandbox = bench.sandbox().await?;
-    bench.stop_sandbox(&sandbox.id).await?;
+    bench.stop_sandbox_and_wait(&sandbox.id).await?;
     bench
         .sandbox_is(&sandbox.id, PodSandboxState::SandboxNotready)
         .await?;

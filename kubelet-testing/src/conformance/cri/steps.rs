@@ -339,11 +339,34 @@ impl Bench {
             "its status is {:?}, not {state:?}: {status:?}",
             status.state()
         );
-        let mut list = self.list_sandboxes(v1::PodSandboxFilter::default()).await?;
-        list.retain(|sandbox| sandbox.id == id);
+        let list = self.listed_sandbox(id).await?;
         let same = list.len() == 1 && list[0].state() == state;
         ensure!(same, "its status is {state:?}, and the list has {list:?}");
         Ok(status)
+    }
+
+    /// Stops a sandbox, checks that its status is not ready, and waits until the list agrees. containerd 2 updates its list when it
+    /// handles the exit of the sandbox, which can be after `StopPodSandbox` returns.
+    pub(super) async fn stop_sandbox_and_wait(&self, id: &str) -> Outcome {
+        self.stop_sandbox(id).await?;
+        let status = self.sandbox_status(id).await?;
+        let not_ready = status
+            .as_ref()
+            .is_some_and(|status| status.state() == PodSandboxState::SandboxNotready);
+        ensure!(not_ready, "the status of the stopped sandbox is {status:?}");
+        self.until("the stopped sandbox in the list, not ready", async || {
+            let list = self.listed_sandbox(id).await?;
+            ensure!(list.len() == 1, "the list has {list:?} of the stopped sandbox");
+            Ok((list[0].state() == PodSandboxState::SandboxNotready).then_some(()))
+        })
+        .await
+    }
+
+    /// What the list has of a sandbox: one, if the runtime keeps its promises.
+    async fn listed_sandbox(&self, id: &str) -> Outcome<Vec<v1::PodSandbox>> {
+        let mut list = self.list_sandboxes(v1::PodSandboxFilter::default()).await?;
+        list.retain(|sandbox| sandbox.id == id);
+        Ok(list)
     }
 
     /// Checks that nothing is left of a container.
@@ -357,8 +380,7 @@ impl Bench {
 
     /// Checks that nothing is left of a sandbox.
     pub(super) async fn sandbox_is_gone(&self, id: &str) -> Outcome {
-        let mut list = self.list_sandboxes(v1::PodSandboxFilter::default()).await?;
-        list.retain(|sandbox| sandbox.id == id);
+        let list = self.listed_sandbox(id).await?;
         ensure!(list.is_empty(), "the list still has {list:?}");
         let found = self.sandbox_status(id).await?;
         ensure!(found.is_none(), "PodSandboxStatus still finds {found:?}");

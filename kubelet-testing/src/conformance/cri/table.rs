@@ -22,7 +22,8 @@ macro_rules! __conformance_cri {
         a_sandbox_is_reported_as_requested:
             "Metadata, labels and annotations are reported as requested, with the time of creation.";
         a_stopped_sandbox_is_not_ready_and_stays:
-            "A stopped sandbox is not ready, and stays in the list until it is removed.";
+            "A stopped sandbox is not ready, in its status and, at once or soon after, in the list, where it stays until \
+             it is removed.";
         a_removed_sandbox_is_not_found:
             "A removed sandbox is in no list, and its status is `NotFound`.";
         an_unknown_sandbox_is_not_found:
