@@ -87,6 +87,7 @@ mod served_plugin;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod status_builder;
+mod subscribe;
 mod wait;
 
 #[cfg(all(feature = "containerd", target_os = "linux"))]
@@ -113,6 +114,7 @@ pub use simulation::{FaultPlan, Simulation, Workload};
 pub use status_builder::{
     ContainerStatusBuilder, PodStatusBuilder, RuntimeContainerBuilder, RuntimeStatusBuilder,
 };
+pub use subscribe::{Subscribed, subscribe};
 pub use wait::{PATIENCE, wait_until};
 
 /// For the expansion of `eventually!`.

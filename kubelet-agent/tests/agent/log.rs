@@ -7,7 +7,7 @@ use kubelet_agent::{NodeAgent, Settings};
 use kubelet_core::Disk;
 use kubelet_cri::Code;
 use kubelet_testing::memory_cri::{Call, MemoryCri};
-use kubelet_testing::{PodBuilder, eventually};
+use kubelet_testing::{PodBuilder, eventually, subscribe};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::Level;
@@ -44,7 +44,7 @@ async fn a_failure_has_one_line() {
         .with_max_level(Level::INFO)
         .with_ansi(false)
         .with_writer(move || writer.clone());
-    let _log = tracing::subscriber::set_default(subscriber.finish());
+    let _log = subscribe(subscriber.finish());
 
     let folder = tempfile::tempdir().unwrap();
     let runtime = Arc::new(MemoryCri::new(clock()));

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use kubelet_testing::{Subscribed, subscribe};
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// The level and message of each log line of this thread.
@@ -15,8 +15,8 @@ pub(crate) struct Log(Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Log {
     /// Collects log lines until the guard is dropped.
-    pub(crate) fn collect(&self) -> DefaultGuard {
-        tracing::subscriber::set_default(self.clone())
+    pub(crate) fn collect(&self) -> Subscribed {
+        subscribe(self.clone())
     }
 
     /// The lines so far with `words` in their messages.

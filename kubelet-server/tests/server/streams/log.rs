@@ -3,10 +3,10 @@
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
 
+use kubelet_testing::{Subscribed, subscribe};
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// The warnings and errors of this thread, each with its fields.
@@ -15,8 +15,8 @@ pub(super) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
     /// Collects until the guard is dropped.
-    pub(super) fn collect(&self) -> DefaultGuard {
-        tracing::subscriber::set_default(self.clone())
+    pub(super) fn collect(&self) -> Subscribed {
+        subscribe(self.clone())
     }
 
     /// Takes the lines so far.

@@ -3,9 +3,9 @@
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
 
+use kubelet_testing::{Subscribed, subscribe};
 use parking_lot::Mutex;
 use tracing::field::Field;
-use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::Registry;
 
@@ -15,13 +15,10 @@ pub(crate) struct Logged(Arc<Mutex<Vec<String>>>);
 
 impl Logged {
     /// Collects until the guard is dropped.
-    pub(crate) fn start() -> (Self, DefaultGuard) {
+    pub(crate) fn start() -> (Self, Subscribed) {
         let logged = Self::default();
         let subscriber = Registry::default().with(logged.clone());
-        let guard = tracing::subscriber::set_default(subscriber);
-        // Another test may have met an event for the first time meanwhile, when nothing was collected.
-        tracing::callsite::rebuild_interest_cache();
-        (logged, guard)
+        (logged, subscribe(subscriber))
     }
 
     /// The lines of this crate that contain `part`.
