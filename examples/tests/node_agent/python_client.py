@@ -143,10 +143,12 @@ def archive(pod):
 
 def attached(pod):
     session = connect("connect_get_namespaced_pod_attach", pod, container="main")
-    session.write_stdin("hello-python\n")
     seen, deadline = "", time.monotonic() + GUARD
+    # The client waits for its socket, but TLS may have read the answer already, together with an earlier message. So it says hello
+    # until an answer is there.
     while "got hello-python" not in seen:
         assert time.monotonic() < deadline and session.is_open(), "no answer in %r" % seen
+        session.write_stdin("hello-python\n")
         session.update(timeout=1)
         seen += session.read_channel(1)
     session.close()
