@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use kubelet_cri::v1::{ImageSpec, ImageStatusRequest, StatusRequest};
 use kubelet_cri::{CriClient, ImageService, RuntimeService};
+use rustix::mount::{MountFlags, mount};
 use tokio::time::{sleep, timeout};
 
 use self::command::output;
@@ -32,7 +33,7 @@ const POLL_PERIOD: Duration = Duration::from_millis(10);
 /// How many lines of containerd's log an error shows.
 const LOG_LINES: usize = 40;
 
-/// A real containerd for one test: its own root, state, socket, network and images, in a temporary folder.
+/// A real containerd for one test: its own root, state, socket, network and images, in a temporary folder in memory.
 ///
 /// Many can run at the same time, in one process and in several. Each starts with:
 ///
@@ -153,6 +154,7 @@ impl Containerd {
             .mode(0o711)
             .create(folder)
             .map_err(|source| Error::io(folder, source))?;
+        mount_memory(folder).map_err(|source| Error::io(folder, source.into()))?;
         containerd
             .layout
             .write(&containerd.slot, &containerd.tools, host_ports)?;
@@ -310,6 +312,12 @@ impl Containerd {
             message: format!("{message}; the end of its log:\n{}", self.log()),
         }
     }
+}
+
+/// Mounts a file system in memory. A containerd writes and removes many small files for each container, which costs a disk's file system
+/// a fifth of the time of the tests.
+fn mount_memory(folder: &Path) -> rustix::io::Result<()> {
+    mount("tmpfs", folder, "tmpfs", MountFlags::NOATIME, c"mode=0711")
 }
 
 /// Whether CRI says that runtime and network are ready.
