@@ -24,7 +24,7 @@ struct Known {
 
 impl StaticPods {
     /// All static pods, now and after each change, for a [`StreamSource`](kubelet_config::StreamSource). A pod that is removed and added
-    /// again at once is missing in one of the snapshots, as with a [`FileSource`](kubelet_config::FileSource).
+    /// again at once is missing in one of the snapshots, as with the `FileSource` of `kubelet-config`.
     pub fn snapshots(&self) -> impl Stream<Item = Vec<Arc<Pod>>> + Send + use<> {
         let (reader, mut snapshots) = mpsc::unbounded_channel();
         let mut known = self.0.lock();
