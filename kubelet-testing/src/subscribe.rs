@@ -5,9 +5,9 @@ use tracing::{Dispatch, Subscriber};
 
 /// Makes a subscriber the default of this thread until the guard is dropped, and loses no event to tests on other threads.
 ///
-/// With [`tracing::subscriber::set_default`] alone, `tracing` can lose events: while a program has one subscriber only, `tracing` asks the thread
-/// that meets an event first whether anybody listens. If that is a thread without a subscriber, nobody sees this event from then on. So there
-/// is a second subscriber, which sees nothing, until the guard is dropped.
+/// With [`tracing::subscriber::set_default`] alone, events can be lost. While a program has only one subscriber, `tracing` asks the subscriber of the
+/// thread that first comes to a log statement, and keeps the answer for all threads. A thread without a subscriber answers that nobody wants the
+/// event. With a second subscriber, which sees nothing, `tracing` asks both. The guard keeps it, too.
 ///
 /// ```
 /// # #[derive(Default)]

@@ -61,9 +61,9 @@ async fn nothing_is_left_of_200_pods() {
     // Shims go when they have said goodbye.
     until("processes are gone", async || shims_of(containerd.folder()).is_empty().then_some(())).await;
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    let folder = containerd.folder().display().to_string();
-    // The folder itself is one.
-    let left: Vec<_> = mounts.lines().filter(|mount| mount.contains(&format!("{folder}/"))).collect();
+    // The folder itself is a mount, too.
+    let inside = format!("{}/", containerd.folder().display());
+    let left: Vec<_> = mounts.lines().filter(|mount| mount.contains(&inside)).collect();
     assert_eq!(left, [""; 0], "mounts");
     let cgroups = manager.cgroups.pods().await.unwrap();
     assert!(cgroups.is_empty(), "cgroups of pods: {cgroups:?}");

@@ -39,8 +39,8 @@ pub(super) fn remove_all(layout: &Layout, network: &str, tools: &Tools) {
         bundle.remove_shim_socket();
         bundle.remove_pod_cgroup();
     }
+    // It looks for the sandboxes in the folder, which is a mount itself.
     remove_network(layout, network, tools);
-    // The folder itself is a mount, too.
     unmount_all(&layout.folder);
     remove_folder(&layout.folder);
 }
