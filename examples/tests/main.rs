@@ -9,6 +9,7 @@ mod api;
 mod configurations;
 mod containerd;
 mod fifty_agents;
+mod hollow_nodes;
 mod node_agent;
 mod pleg;
 mod processes;

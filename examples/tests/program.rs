@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 pub(crate) fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test.ancestors().nth(2).unwrap();
-    // `node-agent` is a package; the others are examples.
+    // Some are packages; the others are examples.
     let programs = [target.join("examples").join(name), target.join(name)];
     let Some(program) = programs.into_iter().find(|program| program.exists()) else {
         panic!("{name} is missing: cargo build --workspace --examples --bins --all-features");

@@ -19,8 +19,8 @@ use super::garbage::shims_of;
 use super::manager::{AllBut, Manager, pod};
 use crate::standalone::{GUARD, until};
 
-/// How often it is killed by default; the variable `KUBELET_TESTING_KILLS` changes this.
-const KILLS: usize = 100;
+/// How often it is killed by default: at each call in each way. The variable `KUBELET_TESTING_KILLS` changes this; it is 100 in CI.
+const KILLS: usize = CALLS.len() * 3;
 /// The number of concurrent containerds.
 const WORKERS: usize = 2;
 const SERVER: &str = "trap 'exit 0' TERM; sleep 1000 & wait";
