@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::annotations::{CONFIG_HASH, CONFIG_MIRROR};
 use crate::deadline::within;
-use crate::{NodeGetter, PodExt, PodKey, PodUid, Result};
+use crate::{NodeGetter, PodExt, PodKey, PodManager, PodUid, Result};
 
 /// Creates and deletes mirror pods on the API server. Answers to the kubelet's `pod.MirrorClient`.
 ///
@@ -105,6 +105,17 @@ impl MirrorPods {
         if let Err(error) = created.await {
             tracing::error!(pod = %pod.key(), %uid, %error, "Failed creating a mirror pod");
         }
+    }
+
+    /// Creates the mirrors of static pods whose first sync was before the node was registered
+    /// (`fastStaticPodsRegistration`). The next sync may be more than a minute later, and until then the scheduler does not count them.
+    pub(crate) async fn tend_once_registered(self, pods: PodManager) {
+        let Some((_, node)) = &self.parts else { return };
+        node.registered().await;
+        let of_pods = pods.pods().into_iter().map(|pod| (pods.mirror_of(&pod), pod));
+        let lacking = of_pods.filter(|(mirror, pod)| self.lacks(pod, mirror.as_ref()));
+        let lacking = lacking.map(|(mirror, pod)| (pod, mirror)).collect();
+        self.tend(Vec::new(), lacking).await;
     }
 
     /// Whether [`reconcile`](Self::reconcile) would change anything.

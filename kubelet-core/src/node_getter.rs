@@ -1,6 +1,7 @@
 //! The node that the agent runs on, as its API object.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
@@ -23,7 +24,17 @@ pub trait NodeGetter: Send + Sync {
     async fn fresh_node(&self) -> Result<Arc<Node>> {
         self.node().await
     }
+
+    /// Waits until the node is registered with the API server. Then it can own mirror pods. By default, calls
+    /// [`fresh_node`](Self::fresh_node) once a second until it succeeds.
+    async fn registered(&self) {
+        while self.fresh_node().await.is_err() {
+            tokio::time::sleep(REGISTRATION_POLL).await;
+        }
+    }
 }
+
+const REGISTRATION_POLL: Duration = Duration::from_secs(1);
 
 /// A node that never changes: for an agent without an API server, and for tests.
 #[derive(Clone, Debug, Default)]

@@ -134,6 +134,11 @@ impl SyncLoop {
                 None => std::future::pending().await,
             }
         };
+        let (mirrors, pods) = (self.mirrors.clone(), self.pods.clone());
+        let registering = async move {
+            mirrors.tend_once_registered(pods).await;
+            std::future::pending().await
+        };
         // No state is half changed at an await below: the loop may be dropped at any of them.
         tokio::select! {
             biased;
@@ -141,6 +146,7 @@ impl SyncLoop {
             () = self.run_on(&deletor, &mut removals) => {}
             () = deleting => {}
             () = writing => {}
+            () = registering => {}
         }
         removals.shutdown().await;
     }

@@ -78,7 +78,7 @@ impl NodeInformerHandle {
         }
     }
 
-    /// Waits until the node is registered, and returns it. `fastStaticPodsRegistration` waits for the same.
+    /// Waits until the node is registered, and returns it.
     pub async fn registered(&self) -> Arc<Node> {
         let mut seen = self.seen.subscribe();
         loop {
@@ -189,5 +189,9 @@ impl NodeGetter for NodeInformerHandle {
                 source: Arc::new(error),
             }),
         }
+    }
+
+    async fn registered(&self) {
+        Self::registered(self).await;
     }
 }

@@ -108,6 +108,10 @@ impl NodeGetter for NodeWithDevices {
     async fn fresh_node(&self) -> kubelet_core::Result<Arc<Node>> {
         Ok(self.raise(self.node.fresh_node().await?))
     }
+
+    async fn registered(&self) {
+        self.node.registered().await;
+    }
 }
 
 #[cfg(test)]

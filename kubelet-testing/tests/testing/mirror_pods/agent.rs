@@ -39,14 +39,27 @@ pub(crate) struct Agent {
 impl Agent {
     /// In virtual time.
     pub(crate) async fn start() -> Self {
-        Self::start_at(Clock::starting_at(Timestamp::constant(1_767_225_600, 0))).await
+        Self::start_at(Self::virtual_clock()).await
     }
 
     pub(crate) async fn start_at(clock: Clock) -> Self {
-        let server = ApiServer::builder().clock(clock).seed(7).build();
-        let nodes: Api<Node> = Api::all(server.client());
-        nodes.create(&PostParams::default(), &node()).await.unwrap();
+        let agent = Self::start_unregistered(clock).await;
+        agent.register().await;
+        agent
+    }
 
+    pub(crate) fn virtual_clock() -> Clock {
+        Clock::starting_at(Timestamp::constant(1_767_225_600, 0))
+    }
+
+    pub(crate) async fn register(&self) {
+        let nodes: Api<Node> = Api::all(self.server.client());
+        nodes.create(&PostParams::default(), &node()).await.unwrap();
+    }
+
+    /// The API server does not know the node yet.
+    pub(crate) async fn start_unregistered(clock: Clock) -> Self {
+        let server = ApiServer::builder().clock(clock).seed(7).build();
         let root = TempDir::new().unwrap();
         let manifests = watch::Sender::new(Vec::new());
         let desired = unfold((manifests.subscribe(), true), |(mut pods, first)| async move {

@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube_client::Api;
 use kube_client::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kubelet_core::{PodExt, annotations};
+use kubelet_testing::eventually;
 use serde_json::json;
+use tokio::time::Instant;
 
 use self::agent::{Agent, node, static_pod};
 
@@ -49,6 +51,24 @@ async fn a_static_pod_is_shown_by_a_mirror_while_it_is_there() {
     // The manifest is removed, and so is the mirror pod.
     agent.manifests.send_replace(vec![]);
     agent.until("no mirror", |pod| pod.is_none()).await;
+    agent.stop().await;
+}
+
+/// Its first sync was before, and the next one is a minute later.
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_gets_its_mirror_as_soon_as_the_node_is_registered() {
+    let agent = Agent::start_unregistered(Agent::virtual_clock()).await;
+    agent.manifests.send_replace(vec![static_pod("one")]);
+    eventually!(
+        agent.containers.containers(),
+        |containers| !containers.is_empty(),
+        "it runs without a mirror"
+    );
+    agent.register().await;
+    let registered = Instant::now();
+    agent.mirror_of("one").await;
+    let after = registered.elapsed();
+    assert!(after < Duration::from_secs(20), "{after:?}");
     agent.stop().await;
 }
 
