@@ -109,13 +109,14 @@ impl MirrorPods {
 
     /// Creates the mirrors of static pods whose first sync was before the node was registered
     /// (`fastStaticPodsRegistration`). The next sync may be more than a minute later, and until then the scheduler does not count them.
-    pub(crate) async fn tend_once_registered(self, pods: PodManager) {
+    pub(crate) async fn reconcile_once_registered(self, pods: PodManager) {
         let Some((_, node)) = &self.parts else { return };
         node.registered().await;
-        let of_pods = pods.pods().into_iter().map(|pod| (pods.mirror_of(&pod), pod));
-        let lacking = of_pods.filter(|(mirror, pod)| self.lacks(pod, mirror.as_ref()));
-        let lacking = lacking.map(|(mirror, pod)| (pod, mirror)).collect();
-        self.tend(Vec::new(), lacking).await;
+        let desired = pods.pods();
+        join_all(desired.iter().map(async |pod| {
+            self.reconcile(pod, pods.mirror_of(pod).as_ref(), false).await;
+        }))
+        .await;
     }
 
     /// Whether [`reconcile`](Self::reconcile) would change anything.

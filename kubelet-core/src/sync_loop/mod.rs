@@ -136,7 +136,7 @@ impl SyncLoop {
         };
         let (mirrors, pods) = (self.mirrors.clone(), self.pods.clone());
         let registering = async move {
-            mirrors.tend_once_registered(pods).await;
+            mirrors.reconcile_once_registered(pods).await;
             std::future::pending().await
         };
         // No state is half changed at an await below: the loop may be dropped at any of them.
