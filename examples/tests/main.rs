@@ -18,3 +18,4 @@ mod readme;
 mod run_pod;
 mod standalone;
 mod validate_config;
+mod variables;

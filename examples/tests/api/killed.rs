@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use super::{ApiAgent, Leftovers, client, processes};
 use crate::standalone::until;
+use crate::variables::number;
 
 /// How many pods there are at once.
 const PODS: usize = 8;
@@ -178,7 +179,6 @@ fn starts(dir: &Path, name: &str) -> (usize, usize) {
 
 #[tokio::test]
 async fn every_acknowledged_object_survives_kills_and_no_pod_runs_twice() {
-    let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let kills = number("KUBELET_TESTING_API_KILLS").unwrap_or(10);
     let seed = number("KUBELET_TESTING_SEED").unwrap_or_else(|| fastrand::u64(..));
     println!("KUBELET_TESTING_SEED={seed}");

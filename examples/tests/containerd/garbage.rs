@@ -13,16 +13,16 @@ use kubelet_testing::Containerd;
 
 use super::manager::{AllBut, Manager, pod, pod_of};
 use crate::standalone::until;
+use crate::variables::number;
 
 /// How many pods by default; the variable `KUBELET_TESTING_PODS` changes this. There are 200 in CI.
-const PODS: usize = 50;
+const PODS: u64 = 50;
 /// The number of concurrent pods: more do not make containerd faster.
 const AT_ONCE: usize = 16;
 
 #[tokio::test]
 async fn nothing_is_left_of_many_pods() {
-    let pods = std::env::var("KUBELET_TESTING_PODS").ok().and_then(|pods| pods.parse().ok());
-    let pods: usize = pods.unwrap_or(PODS);
+    let pods = number("KUBELET_TESTING_PODS").unwrap_or(PODS);
     let Some(containerd) = Containerd::start().await.unwrap() else { return };
     let client = Arc::new(CriClient::connect(containerd.endpoint()).await.unwrap());
     let root = format!("kubelet-testing-{}", std::process::id());

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::garbage::shims_of;
 use super::manager::{AllBut, Manager, pod};
 use crate::standalone::{GUARD, until};
+use crate::variables::number;
 
 /// How often it is killed by default: at each call in each way. The variable `KUBELET_TESTING_KILLS` changes this; it is 100 in CI.
 const KILLS: usize = CALLS.len() * 3;
@@ -245,8 +246,7 @@ async fn tasks(containerd: &Containerd) -> Vec<Task> {
 
 #[tokio::test]
 async fn no_pod_is_doubled_leaked_or_stuck() {
-    let kills = std::env::var("KUBELET_TESTING_KILLS").ok().and_then(|kills| kills.parse().ok());
-    let kills = kills.unwrap_or(KILLS);
+    let kills = number("KUBELET_TESTING_KILLS").map_or(KILLS, |kills| kills.try_into().unwrap());
     let mut workers = Vec::new();
     for worker in 0..WORKERS {
         let Some(containerd) = Containerd::start().await.unwrap() else { return };

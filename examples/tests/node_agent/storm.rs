@@ -16,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::cluster::Cluster;
 use super::pods::{IMAGE, pod};
 use crate::standalone::{Agent, GUARD};
+use crate::variables::number;
 
 /// How many pods there are by default; the variable `KUBELET_TESTING_STORM_PODS` changes this.
 const PODS: usize = 12;
@@ -178,8 +179,7 @@ fn superseded(cluster: &Cluster) -> BTreeSet<PathBuf> {
 }
 
 fn pods_wanted() -> usize {
-    let wanted = std::env::var("KUBELET_TESTING_STORM_PODS").ok();
-    wanted.map_or(PODS, |wanted| wanted.parse().expect("KUBELET_TESTING_STORM_PODS is a number"))
+    number("KUBELET_TESTING_STORM_PODS").map_or(PODS, |wanted| wanted.try_into().unwrap())
 }
 
 fn start(cluster: &Cluster, pods: usize) -> Agent {
