@@ -172,9 +172,11 @@ pub(crate) async fn connect(
             #[cfg(feature = "cri")]
             RuntimeChoice::Endpoint => {
                 let timeout = configured::time(config.runtime_request_timeout);
+                let stream_lists = context.settings.feature_gates.enabled("CRIListStreaming");
                 let open = |endpoint: &str| {
                     kubelet_cri::CriClient::builder(endpoint)
                         .timeout(timeout)
+                        .stream_lists(stream_lists)
                         .connect_lazy()
                 };
                 let services = Arc::new(open(&config.container_runtime_endpoint)?);

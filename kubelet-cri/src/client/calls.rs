@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 
 use super::CriClient;
+use super::stream_lists::StreamedList;
 use crate::error::Error;
 use crate::listed::{ListedContainer, ListedSandbox, ListedStats};
 use crate::services::{ImageService, RuntimeService};
@@ -22,14 +23,24 @@ macro_rules! service {
         }
     };
     (@gives unary $response:ident) => { $response };
+    (@gives list $response:ident) => { $response };
     (@gives listed $item:ident) => { Vec<$item> };
     (@gives $stream:ident $response:ident) => { BoxStream<'static, Result<$response, Error>> };
     (@call unary $self:ident, $stub:ident, $method:ident, $call:ident, $request:ident) => {{
         let mut stub = $self.$stub.clone();
         $self.unary(stringify!($call), $request, |request| async move { stub.$method(request).await }).await
     }};
+    (@call list $self:ident, $stub:ident, $method:ident, $call:ident, $request:ident) => {{
+        match $self.streamed(&$request).await? {
+            Some(items) => Ok($request.response(items)),
+            None => service!(@call unary $self, $stub, $method, $call, $request),
+        }
+    }};
     (@call listed $self:ident, $stub:ident, $method:ident, $call:ident, $request:ident) => {
-        $self.listed(stringify!($call), $request).await
+        match $self.streamed(&$request).await? {
+            Some(items) => Ok(items.into_iter().map(Into::into).collect()),
+            None => $self.listed(stringify!($call), $request).await,
+        }
     };
     (@call stream $self:ident, $stub:ident, $method:ident, $call:ident, $request:ident) => {{
         let mut stub = $self.$stub.clone();
@@ -46,14 +57,14 @@ service!(RuntimeService by runtime {
     unary stop_pod_sandbox StopPodSandbox(StopPodSandboxRequest) -> StopPodSandboxResponse;
     unary remove_pod_sandbox RemovePodSandbox(RemovePodSandboxRequest) -> RemovePodSandboxResponse;
     unary pod_sandbox_status PodSandboxStatus(PodSandboxStatusRequest) -> PodSandboxStatusResponse;
-    unary list_pod_sandbox ListPodSandbox(ListPodSandboxRequest) -> ListPodSandboxResponse;
+    list list_pod_sandbox ListPodSandbox(ListPodSandboxRequest) -> ListPodSandboxResponse;
     listed listed_sandboxes ListPodSandbox(ListPodSandboxRequest) -> ListedSandbox;
     stream stream_pod_sandboxes StreamPodSandboxes(StreamPodSandboxesRequest) -> StreamPodSandboxesResponse;
     unary create_container CreateContainer(CreateContainerRequest) -> CreateContainerResponse;
     unary start_container StartContainer(StartContainerRequest) -> StartContainerResponse;
     unary stop_container StopContainer(StopContainerRequest) -> StopContainerResponse;
     unary remove_container RemoveContainer(RemoveContainerRequest) -> RemoveContainerResponse;
-    unary list_containers ListContainers(ListContainersRequest) -> ListContainersResponse;
+    list list_containers ListContainers(ListContainersRequest) -> ListContainersResponse;
     listed listed_containers ListContainers(ListContainersRequest) -> ListedContainer;
     stream stream_containers StreamContainers(StreamContainersRequest) -> StreamContainersResponse;
     unary container_status ContainerStatus(ContainerStatusRequest) -> ContainerStatusResponse;
@@ -64,25 +75,25 @@ service!(RuntimeService by runtime {
     unary attach Attach(AttachRequest) -> AttachResponse;
     unary port_forward PortForward(PortForwardRequest) -> PortForwardResponse;
     unary container_stats ContainerStats(ContainerStatsRequest) -> ContainerStatsResponse;
-    unary list_container_stats ListContainerStats(ListContainerStatsRequest) -> ListContainerStatsResponse;
+    list list_container_stats ListContainerStats(ListContainerStatsRequest) -> ListContainerStatsResponse;
     listed listed_stats ListContainerStats(ListContainerStatsRequest) -> ListedStats;
     stream stream_container_stats StreamContainerStats(StreamContainerStatsRequest) -> StreamContainerStatsResponse;
     unary pod_sandbox_stats PodSandboxStats(PodSandboxStatsRequest) -> PodSandboxStatsResponse;
-    unary list_pod_sandbox_stats ListPodSandboxStats(ListPodSandboxStatsRequest) -> ListPodSandboxStatsResponse;
+    list list_pod_sandbox_stats ListPodSandboxStats(ListPodSandboxStatsRequest) -> ListPodSandboxStatsResponse;
     stream stream_pod_sandbox_stats StreamPodSandboxStats(StreamPodSandboxStatsRequest) -> StreamPodSandboxStatsResponse;
     unary update_runtime_config UpdateRuntimeConfig(UpdateRuntimeConfigRequest) -> UpdateRuntimeConfigResponse;
     unary status Status(StatusRequest) -> StatusResponse;
     unary checkpoint_container CheckpointContainer(CheckpointContainerRequest) -> CheckpointContainerResponse;
     events get_container_events GetContainerEvents(GetEventsRequest) -> ContainerEventResponse;
     unary list_metric_descriptors ListMetricDescriptors(ListMetricDescriptorsRequest) -> ListMetricDescriptorsResponse;
-    unary list_pod_sandbox_metrics ListPodSandboxMetrics(ListPodSandboxMetricsRequest) -> ListPodSandboxMetricsResponse;
+    list list_pod_sandbox_metrics ListPodSandboxMetrics(ListPodSandboxMetricsRequest) -> ListPodSandboxMetricsResponse;
     stream stream_pod_sandbox_metrics StreamPodSandboxMetrics(StreamPodSandboxMetricsRequest) -> StreamPodSandboxMetricsResponse;
     unary runtime_config RuntimeConfig(RuntimeConfigRequest) -> RuntimeConfigResponse;
     unary update_pod_sandbox_resources UpdatePodSandboxResources(UpdatePodSandboxResourcesRequest) -> UpdatePodSandboxResourcesResponse;
 });
 
 service!(ImageService by images {
-    unary list_images ListImages(ListImagesRequest) -> ListImagesResponse;
+    list list_images ListImages(ListImagesRequest) -> ListImagesResponse;
     stream stream_images StreamImages(StreamImagesRequest) -> StreamImagesResponse;
     unary image_status ImageStatus(ImageStatusRequest) -> ImageStatusResponse;
     unary pull_image PullImage(PullImageRequest) -> PullImageResponse;

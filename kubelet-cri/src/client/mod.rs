@@ -7,10 +7,12 @@ mod listed;
 mod request;
 mod response;
 mod stream;
+mod stream_lists;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -62,6 +64,8 @@ pub struct CriClient {
     channel: Channel,
     dialer: Arc<Dialer>,
     timeout: Duration,
+    /// Whether lists are requested as streams. It becomes false if the runtime has none.
+    stream_lists: Arc<AtomicBool>,
     version: Arc<RwLock<Option<Arc<VersionResponse>>>>,
 }
 
@@ -72,6 +76,7 @@ impl CriClient {
         CriClientBuilder {
             endpoint: endpoint.into(),
             timeout: RUNTIME_REQUEST_TIMEOUT,
+            stream_lists: false,
             base_backoff: dial::BASE_BACKOFF_DELAY,
             max_backoff: dial::MAX_BACKOFF_DELAY,
         }
@@ -252,6 +257,7 @@ impl fmt::Debug for CriClient {
 pub struct CriClientBuilder {
     endpoint: String,
     timeout: Duration,
+    stream_lists: bool,
     base_backoff: Duration,
     max_backoff: Duration,
 }
@@ -261,6 +267,14 @@ impl CriClientBuilder {
     /// default, a year at most.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.min(LONGEST);
+        self
+    }
+
+    /// Requests each list (sandboxes, containers, images, stats, metrics) as a stream, so that it may be longer than one
+    /// message of 16 MiB. A runtime without streams is asked once, and sends whole lists from then on. The gate
+    /// `CRIListStreaming` of the kubelet; off by default.
+    pub fn stream_lists(mut self, stream_lists: bool) -> Self {
+        self.stream_lists = stream_lists;
         self
     }
 
@@ -313,6 +327,7 @@ impl CriClientBuilder {
             channel,
             dialer,
             timeout: self.timeout,
+            stream_lists: Arc::new(AtomicBool::new(self.stream_lists)),
             version: Arc::default(),
         })
     }

@@ -116,6 +116,7 @@ impl NodeGetter for NodeWithDevices {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::time::Duration;
 
     use kubelet_core::Disk;
@@ -123,8 +124,38 @@ mod tests {
     use kubelet_resources::checkpoint::StateFolder;
     use kubelet_resources::devices::{DeviceManager, STOP_GRACE_PERIOD};
     use kubelet_testing::{MemoryDevicePlugin, eventually};
+    use tokio::sync::Notify;
 
     use super::*;
+
+    /// A node that is there before it is registered.
+    #[derive(Default)]
+    struct Unregistered(Notify);
+
+    #[async_trait]
+    impl NodeGetter for Unregistered {
+        async fn node(&self) -> kubelet_core::Result<Arc<Node>> {
+            Ok(Arc::default())
+        }
+
+        async fn registered(&self) {
+            self.0.notified().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_registered_when_the_node_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(StateFolder::new(folder.path()));
+        let manager = DeviceManager::builder(folder.path(), store).disk(Disk::inline());
+        let devices = manager.start(&Machine::default()).await.handle();
+        let node = Arc::new(Unregistered::default());
+        let with_devices = NodeWithDevices::new(node.clone(), devices);
+        let mut registered = pin!(with_devices.registered());
+        assert!(futures::poll!(registered.as_mut()).is_pending());
+        node.0.notify_one();
+        registered.await;
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_resource_that_is_gone_is_zero_in_each_update() {

@@ -6,5 +6,6 @@ mod connection;
 mod failures;
 mod listed;
 mod sample;
+mod stream_lists;
 mod streams;
 mod toy;
