@@ -19,6 +19,8 @@ pub(crate) struct Actuated(Mutex<HashMap<PodUid, OfPod>>);
 #[derive(Default)]
 struct OfPod {
     containers: HashMap<String, ContainerAmounts>,
+    /// Whether a pod without an entry in `whole` is known to have got no pod-level resources.
+    whole_is_known: bool,
     /// Most pods have no entry.
     whole: Option<Box<Whole>>,
 }
@@ -49,16 +51,19 @@ impl Actuated {
         Some(amounts)
     }
 
-    /// The same for the pod-level resources.
+    /// The same for the pod-level resources. `None` if the pod got none: a resize may add them.
     pub(crate) fn whole_or_take_over(&self, pod: &Pod) -> Option<ContainerAmounts> {
-        let known = self.whole(&pod.uid(), |whole| whole.amounts);
-        if known.is_none()
-            && let Ok(Some(amounts)) = pod_amounts(pod)
+        let mut pods = self.0.lock();
+        let of_pod = pods.entry(pod.uid()).or_default();
+        if !of_pod.whole_is_known
+            && let Ok(amounts) = pod_amounts(pod)
         {
-            self.set_whole(&pod.uid(), amounts);
-            return Some(amounts);
+            of_pod.whole_is_known = true;
+            if amounts.is_some() {
+                of_pod.whole.get_or_insert_default().amounts = amounts;
+            }
         }
-        known
+        of_pod.whole.as_ref()?.amounts
     }
 
     pub(crate) fn bounds(&self, pod: &PodUid) -> Option<Bounds> {
@@ -100,6 +105,7 @@ impl Actuated {
     pub(crate) fn restore(&self, pod: &PodUid, actuated: Vec<ActuatedResources>) {
         let mut pods = self.0.lock();
         let of_pod = pods.entry(pod.clone()).or_default();
+        of_pod.whole_is_known |= !actuated.is_empty();
         for ActuatedResources {
             container,
             cpu_request,
@@ -130,7 +136,10 @@ impl Actuated {
     }
 
     pub(crate) fn set_whole(&self, pod: &PodUid, amounts: ContainerAmounts) {
-        self.change(pod, |whole| whole.amounts = Some(amounts));
+        let mut pods = self.0.lock();
+        let of_pod = pods.entry(pod.clone()).or_default();
+        of_pod.whole_is_known = true;
+        of_pod.whole.get_or_insert_default().amounts = Some(amounts);
     }
 
     pub(crate) fn set_bounds(&self, pod: &PodUid, bounds: Bounds) {
@@ -146,7 +155,7 @@ impl Actuated {
     /// A new sandbox has the resources of the pod's spec.
     pub(crate) fn made_sandbox(&self, pod: &Pod) {
         if let Some(of_pod) = self.0.lock().get_mut(&pod.uid()) {
-            of_pod.whole = None;
+            (of_pod.whole_is_known, of_pod.whole) = (false, None);
         }
         self.whole_or_take_over(pod);
     }

@@ -118,9 +118,9 @@ impl CriRuntime {
                 self.resize_sandbox(&mut sandbox, resource, Ordering::Less)
                     .await?;
                 if actions.update_pod_level_resources
-                    && let (Some(now), Ok(Some(to))) =
-                        (self.actuated.whole_or_take_over(pod), pod_amounts(pod))
+                    && let Ok(Some(to)) = pod_amounts(pod)
                 {
+                    let now = self.actuated.whole_or_take_over(pod).unwrap_or_default();
                     self.actuated.set_whole(&pod.uid(), with(now, to, resource));
                 }
             }

@@ -119,8 +119,11 @@ impl CriRuntime {
         };
         let init = spec.init_containers.iter_mut().flatten();
         init.chain(&mut spec.containers).for_each(set);
-        if let (Some(resources), Some(whole)) = (&mut spec.resources, self.actuated.whole_or_take_over(pod)) {
-            set_amounts(resources, whole);
+        match (&mut spec.resources, self.actuated.whole_or_take_over(pod)) {
+            (Some(resources), Some(whole)) => set_amounts(resources, whole),
+            // The pod-level resources are new.
+            (resources, None) => *resources = None,
+            (None, Some(_)) => {}
         }
         given
     }

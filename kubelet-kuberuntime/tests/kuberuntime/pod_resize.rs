@@ -210,6 +210,45 @@ async fn a_resize_of_the_pod_alone_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pod_level_resources_may_be_new() {
+    let before = of_container("500m", "600");
+    let mut resized = Resized::running(&before, 512, 50000, 600).await;
+    let expected = [
+        told("512/50000", 2000),
+        told("512/200000", 2000),
+        told("2048/200000", 2000),
+    ];
+    let after = of_pod("2", "2000");
+    let status = resized.rig.status(&after).await;
+    assert!(resized.rig.manager.is_pod_resize_in_progress(&after, &status));
+    assert_eq!(resized.sync_ok(&after).await, expected);
+    assert_eq!(resized.limits(), [2048, 200000, 2000]);
+    assert!(resized.sync_ok(&after).await.is_empty(), "it is done");
+    assert!(!resized.rig.manager.is_pod_resize_in_progress(&after, &status));
+
+    // The next agent knows from the record that the pod had none.
+    let resized_by_next = async |record| {
+        let resized = Resized::running(&before, 512, 50000, 600).await;
+        let manager = resized.rig.builder().build().await.unwrap();
+        let next = Resized {
+            rig: Rig {
+                manager: manager.with_pod_cgroups(resized.cgroup.clone()),
+                ..resized.rig
+            },
+            ..resized
+        };
+        next.rig.manager.restore_actuated_resources(&"p".into(), record);
+        next.sync_ok(&after).await
+    };
+    resized.rig.restart().await;
+    resized.sync_ok(&before).await;
+    let record = resized.rig.manager.actuated_resources(&"p".into());
+    assert_eq!(resized_by_next(record).await, expected);
+    // Without a record, what runs has the resources of its spec.
+    assert!(resized_by_next(Vec::new()).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_widened_for_a_container_that_could_not_be_resized_stays() {
     let resized = Resized::running(&of_container("1", "1000"), 1024, 100000, 1000).await;
     let large = of_container("2", "2000");
