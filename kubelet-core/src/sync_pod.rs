@@ -397,7 +397,8 @@ impl RuntimePodSyncer {
         if !found.back_offs.is_empty() {
             self.runtime.restore_back_offs(&uid, found.back_offs);
         }
-        if !found.actuated.is_empty() {
+        // Also if nothing was sent to the runtime yet: what the pod got is then known, too.
+        if !found.actuated.is_empty() || !status.sandboxes.is_empty() {
             self.runtime.restore_actuated_resources(&uid, found.actuated);
         }
         if let Some(prober) = self.prober.as_ref().filter(|_| !found.probes.is_empty()) {

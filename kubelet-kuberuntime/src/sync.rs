@@ -264,7 +264,7 @@ impl CriRuntime {
                 Stop
             })?;
             result.record(SyncAction::CreatePodSandbox, &target, None);
-            self.actuated.made_sandbox(pod);
+            self.actuated.made_sandbox(pod, self.pod_cgroups.is_some());
             let created = self.sandbox_after_creation(pod, &sandbox_id).await;
             let created = created.map_err(|error| {
                 result.error = Some(error);

@@ -64,8 +64,9 @@ pub struct CriClient {
     channel: Channel,
     dialer: Arc<Dialer>,
     timeout: Duration,
-    /// Whether lists are requested as streams. It becomes false if the runtime has none.
+    /// Whether lists are requested as streams. It becomes false if the runtime has none, and so for images.
     stream_lists: Arc<AtomicBool>,
+    stream_images: Arc<AtomicBool>,
     version: Arc<RwLock<Option<Arc<VersionResponse>>>>,
 }
 
@@ -271,7 +272,7 @@ impl CriClientBuilder {
     }
 
     /// Requests each list (sandboxes, containers, images, stats, metrics) as a stream, so that it may be longer than one
-    /// message of 16 MiB. A runtime without streams is asked once, and sends whole lists from then on. The gate
+    /// message of 16 MiB. A service without streams is asked once, and sends whole lists from then on. The gate
     /// `CRIListStreaming` of the kubelet; off by default.
     pub fn stream_lists(mut self, stream_lists: bool) -> Self {
         self.stream_lists = stream_lists;
@@ -328,6 +329,7 @@ impl CriClientBuilder {
             dialer,
             timeout: self.timeout,
             stream_lists: Arc::new(AtomicBool::new(self.stream_lists)),
+            stream_images: Arc::new(AtomicBool::new(self.stream_lists)),
             version: Arc::default(),
         })
     }

@@ -1,6 +1,6 @@
 //! Lists that come as streams (the gate `CRIListStreaming`), so that they may be longer than one message.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures::TryStreamExt;
@@ -22,13 +22,15 @@ pub(super) trait StreamedList: Sync {
     type Response;
     type Batch: Send + 'static;
 
+    /// Whether the lists of its service are requested as streams.
+    fn is_on(client: &CriClient) -> &AtomicBool;
     async fn batches(&self, client: &CriClient) -> Batches<Self::Batch>;
     fn items(batch: Self::Batch) -> Vec<Self::Item>;
     fn response(&self, items: Vec<Self::Item>) -> Self::Response;
 }
 
 macro_rules! streamed {
-    ($($list:ident { $($filter:ident)? } -> $response:ident { $items:ident: $item:ident },
+    ($($is_on:ident: $list:ident { $($filter:ident)? } -> $response:ident { $items:ident: $item:ident },
        $service:ident::$method:ident $call:literal $request:ident -> $batch:ident { $part:ident };)*) => { $(
         #[async_trait]
         impl StreamedList for $list {
@@ -36,6 +38,10 @@ macro_rules! streamed {
             type Item = $item;
             type Response = $response;
             type Batch = $batch;
+
+            fn is_on(client: &CriClient) -> &AtomicBool {
+                &client.$is_on
+            }
 
             async fn batches(&self, client: &CriClient) -> Batches<$batch> {
                 let request = $request { $($filter: self.$filter.clone())? };
@@ -54,27 +60,27 @@ macro_rules! streamed {
 }
 
 streamed! {
-    ListPodSandboxRequest { filter } -> ListPodSandboxResponse { items: PodSandbox },
+    stream_lists: ListPodSandboxRequest { filter } -> ListPodSandboxResponse { items: PodSandbox },
         RuntimeService::stream_pod_sandboxes "StreamPodSandboxes" StreamPodSandboxesRequest -> StreamPodSandboxesResponse { pod_sandboxes };
-    ListContainersRequest { filter } -> ListContainersResponse { containers: Container },
+    stream_lists: ListContainersRequest { filter } -> ListContainersResponse { containers: Container },
         RuntimeService::stream_containers "StreamContainers" StreamContainersRequest -> StreamContainersResponse { containers };
-    ListContainerStatsRequest { filter } -> ListContainerStatsResponse { stats: ContainerStats },
+    stream_lists: ListContainerStatsRequest { filter } -> ListContainerStatsResponse { stats: ContainerStats },
         RuntimeService::stream_container_stats "StreamContainerStats" StreamContainerStatsRequest -> StreamContainerStatsResponse { container_stats };
-    ListPodSandboxStatsRequest { filter } -> ListPodSandboxStatsResponse { stats: PodSandboxStats },
+    stream_lists: ListPodSandboxStatsRequest { filter } -> ListPodSandboxStatsResponse { stats: PodSandboxStats },
         RuntimeService::stream_pod_sandbox_stats "StreamPodSandboxStats" StreamPodSandboxStatsRequest -> StreamPodSandboxStatsResponse { pod_sandbox_stats };
-    ListPodSandboxMetricsRequest {} -> ListPodSandboxMetricsResponse { pod_metrics: PodSandboxMetrics },
+    stream_lists: ListPodSandboxMetricsRequest {} -> ListPodSandboxMetricsResponse { pod_metrics: PodSandboxMetrics },
         RuntimeService::stream_pod_sandbox_metrics "StreamPodSandboxMetrics" StreamPodSandboxMetricsRequest -> StreamPodSandboxMetricsResponse { pod_sandbox_metrics };
-    ListImagesRequest { filter } -> ListImagesResponse { images: Image },
+    stream_images: ListImagesRequest { filter } -> ListImagesResponse { images: Image },
         ImageService::stream_images "StreamImages" StreamImagesRequest -> StreamImagesResponse { images };
 }
 
 impl CriClient {
-    /// All items of the list, read from a stream. `None` if lists are not to be streamed, or if the runtime has no
-    /// streams: later lists are not requested as streams any more.
+    /// All items of the list, read from a stream. `None` if lists are not to be streamed, or if the service has no
+    /// streams: its later lists are not requested as streams any more.
     ///
     /// An error in the middle of a stream is an error of the list, and the next list is a stream again.
     pub(super) async fn streamed<Q: StreamedList>(&self, list: &Q) -> Result<Option<Vec<Q::Item>>, Error> {
-        if !self.stream_lists.load(Ordering::Relaxed) {
+        if !Q::is_on(self).load(Ordering::Relaxed) {
             return Ok(None);
         }
         let batches = async { list.batches(self).await?.try_collect::<Vec<_>>().await };
@@ -82,7 +88,7 @@ impl CriClient {
             Ok(batches) => Ok(Some(batches.into_iter().flat_map(Q::items).collect())),
             // A runtime may report this only when the stream is read.
             Err(error) if error.is_unimplemented() => {
-                self.stream_lists.store(false, Ordering::Relaxed);
+                Q::is_on(self).store(false, Ordering::Relaxed);
                 tracing::info!("{} not implemented, falling back to whole lists", Q::STREAM);
                 Ok(None)
             }

@@ -105,7 +105,7 @@ impl Actuated {
     pub(crate) fn restore(&self, pod: &PodUid, actuated: Vec<ActuatedResources>) {
         let mut pods = self.0.lock();
         let of_pod = pods.entry(pod.clone()).or_default();
-        of_pod.whole_is_known |= !actuated.is_empty();
+        of_pod.whole_is_known = true;
         for ActuatedResources {
             container,
             cpu_request,
@@ -152,10 +152,15 @@ impl Actuated {
         }
     }
 
-    /// A new sandbox has the resources of the pod's spec.
-    pub(crate) fn made_sandbox(&self, pod: &Pod) {
+    /// A new sandbox has the resources of the pod's spec. A cgroup that this agent made for an earlier sandbox of the pod
+    /// has what it had, so a resize that was not finished is still to do.
+    pub(crate) fn made_sandbox(&self, pod: &Pod, has_cgroup: bool) {
         if let Some(of_pod) = self.0.lock().get_mut(&pod.uid()) {
-            (of_pod.whole_is_known, of_pod.whole) = (false, None);
+            match &mut of_pod.whole {
+                whole if !has_cgroup => (of_pod.whole_is_known, *whole) = (false, None),
+                Some(whole) => whole.bounds = None,
+                None => {}
+            }
         }
         self.whole_or_take_over(pod);
     }

@@ -212,7 +212,7 @@ async fn a_resize_of_the_pod_alone_is_one() {
 #[tokio::test(start_paused = true)]
 async fn pod_level_resources_may_be_new() {
     let before = of_container("500m", "600");
-    let mut resized = Resized::running(&before, 512, 50000, 600).await;
+    let resized = Resized::running(&before, 512, 50000, 600).await;
     let expected = [
         told("512/50000", 2000),
         told("512/200000", 2000),
@@ -227,25 +227,34 @@ async fn pod_level_resources_may_be_new() {
     assert!(!resized.rig.manager.is_pod_resize_in_progress(&after, &status));
 
     // The next agent knows from the record that the pod had none.
-    let resized_by_next = async |record| {
-        let resized = Resized::running(&before, 512, 50000, 600).await;
-        let manager = resized.rig.builder().build().await.unwrap();
-        let next = Resized {
-            rig: Rig {
-                manager: manager.with_pod_cgroups(resized.cgroup.clone()),
-                ..resized.rig
-            },
-            ..resized
-        };
-        next.rig.manager.restore_actuated_resources(&"p".into(), record);
-        next.sync_ok(&after).await
-    };
-    resized.rig.restart().await;
-    resized.sync_ok(&before).await;
-    let record = resized.rig.manager.actuated_resources(&"p".into());
-    assert_eq!(resized_by_next(record).await, expected);
-    // Without a record, what runs has the resources of its spec.
-    assert!(resized_by_next(Vec::new()).await.is_empty());
+    for has_record in [true, false] {
+        let mut next = Resized::running(&before, 512, 50000, 600).await;
+        let record = next.rig.manager.actuated_resources(&"p".into());
+        let manager = next.rig.builder().build().await.unwrap();
+        next.rig.manager = manager.with_pod_cgroups(next.cgroup.clone());
+        if has_record {
+            next.rig.manager.restore_actuated_resources(&"p".into(), record);
+            assert_eq!(next.sync_ok(&after).await, expected);
+        } else {
+            // Without a record, what runs has the resources of its spec.
+            assert!(next.sync_ok(&after).await.is_empty());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_new_sandbox_came_before_is_resized_after_it() {
+    let resized = Resized::running(&of_pod("1", "1000"), 1024, 100000, 1000).await;
+    resized.rig.fake.lose_sandboxes();
+    let large = of_pod("2", "2000");
+    // The cgroup stays, with the limits that it has.
+    resized.sync_ok(&large).await;
+    assert_eq!(resized.limits(), [1024, 100000, 1000]);
+    let status = resized.rig.status(&large).await;
+    assert!(resized.rig.manager.is_pod_resize_in_progress(&large, &status));
+    resized.sync_ok(&large).await;
+    assert_eq!(resized.limits(), [2048, 200000, 2000]);
+    assert!(resized.sync_ok(&large).await.is_empty(), "it is done");
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,11 +74,14 @@ async fn a_runtime_without_streams_is_asked_once() {
         client.list_containers(Default::default()).await.unwrap();
     }
     client.listed_sandboxes(Default::default()).await.unwrap();
+    // The images are another service.
+    client.list_images(Default::default()).await.unwrap();
     let expected = [
         "StreamContainers",
         "ListContainers",
         "ListContainers",
         "ListPodSandbox",
+        "StreamImages",
     ];
     assert_eq!(calls(&toy), expected);
     served.stop().await;
