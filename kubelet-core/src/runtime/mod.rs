@@ -183,7 +183,8 @@ pub trait Runtime: RuntimeReader {
         Vec::new()
     }
 
-    /// Restores those after a restart of the agent. Called before the pod's first sync.
+    /// Restores those after a restart of the agent. Called before the pod's first sync, with an empty list if the earlier
+    /// agent made a sandbox for the pod and gave nothing yet.
     fn restore_actuated_resources(&self, uid: &PodUid, actuated: Vec<ActuatedResources>) {
         let _ = (uid, actuated);
     }
