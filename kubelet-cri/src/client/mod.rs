@@ -64,8 +64,9 @@ pub struct CriClient {
     channel: Channel,
     dialer: Arc<Dialer>,
     timeout: Duration,
-    /// Whether lists are requested as streams. It becomes false if the runtime has none, and so for images.
+    /// Whether lists are requested as streams. False from the first answer on that the runtime service has none.
     stream_lists: Arc<AtomicBool>,
+    /// The same for the image service.
     stream_images: Arc<AtomicBool>,
     version: Arc<RwLock<Option<Arc<VersionResponse>>>>,
 }

@@ -136,10 +136,7 @@ impl Actuated {
     }
 
     pub(crate) fn set_whole(&self, pod: &PodUid, amounts: ContainerAmounts) {
-        let mut pods = self.0.lock();
-        let of_pod = pods.entry(pod.clone()).or_default();
-        of_pod.whole_is_known = true;
-        of_pod.whole.get_or_insert_default().amounts = Some(amounts);
+        self.change(pod, |whole| whole.amounts = Some(amounts));
     }
 
     pub(crate) fn set_bounds(&self, pod: &PodUid, bounds: Bounds) {
@@ -152,14 +149,15 @@ impl Actuated {
         }
     }
 
-    /// A new sandbox has the resources of the pod's spec. A cgroup that this agent made for an earlier sandbox of the pod
-    /// has what it had, so a resize that was not finished is still to do.
+    /// A new sandbox has the resources of the pod's spec. But the cgroup of a pod outlives its sandboxes, so a resize that
+    /// waits, or has failed, is still to do.
     pub(crate) fn made_sandbox(&self, pod: &Pod, has_cgroup: bool) {
         if let Some(of_pod) = self.0.lock().get_mut(&pod.uid()) {
-            match &mut of_pod.whole {
-                whole if !has_cgroup => (of_pod.whole_is_known, *whole) = (false, None),
-                Some(whole) => whole.bounds = None,
-                None => {}
+            if !has_cgroup {
+                of_pod.whole_is_known = false;
+                of_pod.whole = None;
+            } else if let Some(whole) = &mut of_pod.whole {
+                whole.bounds = None;
             }
         }
         self.whole_or_take_over(pod);
