@@ -78,7 +78,7 @@ impl LeakCheck {
     ///
     /// # Errors
     ///
-    /// [`Error::Leaked`] names what is still there after [`PATIENCE`](crate::PATIENCE), or after a minute if tokio's
+    /// [`Error::Leaked`] names what is still there after [`PATIENCE`](crate::PATIENCE), or after three minutes if tokio's
     /// clock is not paused.
     ///
     /// # Cancel safety

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 pub const PATIENCE: Duration = Duration::from_secs(60 * 60);
 
 /// How long they last at most if tokio's clock is the host's.
-const REAL_PATIENCE: Duration = Duration::from_secs(60);
+const REAL_PATIENCE: Duration = Duration::from_secs(180);
 
 /// How often to check a value without change notification, on tokio's clock: often at first, later less so.
 const LOOK_PERIODS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -43,7 +43,7 @@ const LOOK_PERIODS: (Duration, Duration) = (Duration::from_millis(10), Duration:
 ///
 /// # Errors
 ///
-/// [`Error::NotReached`] after [`PATIENCE`], or after a minute if tokio's clock is not paused; [`Error::Ended`] if
+/// [`Error::NotReached`] after [`PATIENCE`], or after three minutes if tokio's clock is not paused; [`Error::Ended`] if
 /// the value can never change again.
 ///
 /// # Cancel safety
@@ -71,7 +71,7 @@ pub async fn wait_until<T>(
 ///   nothing, because the clock jumps.
 ///
 /// Both take a message after the condition, as `assert!` does. They wait for at most [`PATIENCE`](crate::PATIENCE) of
-/// tokio's clock, or for a minute if that is not paused.
+/// tokio's clock, or for three minutes if that is not paused.
 ///
 /// ```
 /// use std::time::Duration;

@@ -184,7 +184,7 @@ async fn a_pod_outlives(mut containerd: Containerd, name: &str) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), connected)
+    tokio::time::timeout(Duration::from_secs(180), connected)
         .await
         .expect("the pod listens");
     let before = pids(&containerd).await;
@@ -288,7 +288,7 @@ async fn what_a_killed_test_left_behind_goes_with_the_next() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), gone)
+    tokio::time::timeout(Duration::from_secs(180), gone)
         .await
         .expect("orphans go");
 }
@@ -337,7 +337,7 @@ async fn a_containerd_2_tells_of_its_containers() {
         }
         panic!("no more events");
     };
-    tokio::time::timeout(Duration::from_secs(60), started)
+    tokio::time::timeout(Duration::from_secs(180), started)
         .await
         .expect("it tells that the container was started");
 }

@@ -104,7 +104,7 @@ impl Time {
     /// The time limit of the kit's waits. No clause depends on its length.
     pub(crate) fn patience(self) -> Duration {
         match self {
-            Self::Real => Duration::from_secs(60),
+            Self::Real => Duration::from_secs(180),
             Self::Paused => crate::PATIENCE,
         }
     }
