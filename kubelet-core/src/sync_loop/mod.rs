@@ -349,6 +349,8 @@ impl SyncLoop {
             None => pod,
         };
         self.statuses.backfill_pod_resize_conditions(&pod);
+        // Before its admission: who frees the resources of pods that are gone must find it from the moment it has some.
+        self.know(&pod);
         // A pod that is ending, or has ended, keeps its resources until it is gone.
         let asks = !pod.is_mirror()
             && !pod.is_terminal_phase()
@@ -357,12 +359,9 @@ impl SyncLoop {
             // It may hold resources all the same.
             *active = None;
         } else if let Err(rejection) = self.admit(&pod, active).await {
-            // It is still a desired pod, so it is not an orphan.
-            self.know(&pod);
             rejection.tell(&pod, &*self.recorder, &*self.statuses);
             return None;
         }
-        self.know(&pod);
         self.dispatch(pod.clone(), SyncPodType::Create);
         asks.then_some(pod)
     }

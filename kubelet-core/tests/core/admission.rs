@@ -9,8 +9,12 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::admission::DeclaredFeatures;
-use kubelet_core::{Error, FixedNode, KubeletBuilder, PodUid, Result, VolumeManager};
+use kubelet_core::{
+    Error, FixedNode, KubeletBuilder, PodAdmitAttributes, PodAdmitHandler, PodExt, PodUid, Rejection, Result,
+    VolumeManager,
+};
 use serde_json::json;
+use tokio::sync::{Semaphore, watch};
 
 /// A node with room for two pods, one CPU and a label.
 fn small(builder: KubeletBuilder) -> KubeletBuilder {
@@ -252,5 +256,41 @@ async fn a_pod_whose_volumes_are_too_many_for_the_node_has_failed_and_leaves_its
     let next = asking(created("next", 2), "800m", 0);
     api.send(vec![full, next]).unwrap();
     node.wait_for_phase("next", "Running").await;
+    node.stop().await;
+}
+
+/// Allocates something slowly: the state file takes long to write.
+struct SlowToAdmit {
+    asked: watch::Sender<Option<PodUid>>,
+    written: Semaphore,
+}
+
+#[async_trait]
+impl PodAdmitHandler for SlowToAdmit {
+    async fn admit(&self, attributes: &PodAdmitAttributes<'_>) -> std::result::Result<(), Rejection> {
+        assert!(attributes.other_pods.is_empty(), "it is not beside itself");
+        self.asked.send_replace(Some(attributes.pod.uid()));
+        self.written.acquire().await.unwrap().forget();
+        Ok(())
+    }
+}
+
+/// Whoever frees the resources of pods that are gone must not free those of a pod that has just got them.
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_active_from_the_begin_of_its_admission() {
+    let slow = Arc::new(SlowToAdmit {
+        asked: watch::Sender::new(None),
+        written: Semaphore::new(0),
+    });
+    let handler = slow.clone();
+    let (node, [api]) = Node::start_with(Pods::default(), ["api"], |builder| builder.admission(handler));
+    api.send(vec![Arc::new(pod("a"))]).unwrap();
+    slow.asked.subscribe().wait_for(Option::is_some).await.unwrap();
+    let active: Vec<_> = node.handle.active_pods().iter().map(|pod| pod.uid()).collect();
+    assert_eq!(active, ["a".into()]);
+    assert!(!node.runtime.did("started a"));
+
+    slow.written.add_permits(1);
+    node.wait_for_phase("a", "Running").await;
     node.stop().await;
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kubelet_core::PodExt;
 
 use super::handle::Shared;
-use super::parts::ContainerUpdates;
+use super::parts::{ContainerUpdates, NodePods};
 use crate::cpu_set::CpuSet;
 
 impl Shared {
@@ -15,7 +15,7 @@ impl Shared {
     pub(super) async fn reconcile(&self, updates: &dyn ContainerUpdates) {
         let Some(pods) = self.pods() else { return };
         if pods.sources_ready() {
-            self.remove_stale(&pods.holding_pods());
+            self.remove_stale(pods.as_ref());
         }
         // Also what could not be written before.
         self.write_state().await;
@@ -28,8 +28,14 @@ impl Shared {
         }
     }
 
-    fn remove_stale(&self, active: &[Arc<Pod>]) {
-        self.allocator.lock().remove_stale(active);
+    fn remove_stale(&self, pods: &dyn NodePods) {
+        let active = {
+            let mut allocator = self.allocator.lock();
+            // The list is made under the lock: no pod is admitted between it and its use.
+            let active = pods.holding_pods();
+            allocator.remove_stale(&active);
+            active
+        };
         let mut given = self.given.lock();
         let active: HashSet<&str> = active.iter().map(|pod| pod.uid_str()).collect();
         given.retain(|uid, _| active.contains(uid.as_str()));

@@ -87,8 +87,9 @@ impl Shared {
     /// `UpdateAllocatedDevices`
     fn update_allocated(&self) {
         if let Some(pods) = self.pods().filter(|pods| pods.sources_ready()) {
-            let active: Vec<Arc<Pod>> = pods.holding_pods();
-            self.inner.lock().remove_stale(&active);
+            let mut inner = self.inner.lock();
+            // The list is made under the lock: no pod gets devices between it and its use.
+            inner.remove_stale(&pods.holding_pods());
         }
     }
 
