@@ -13,6 +13,10 @@ use crate::decision::Share;
 use crate::topology::HintSource;
 
 /// The pods of the node. [`KubeletPods`] is that of a [`Kubelet`](kubelet_core::Kubelet).
+///
+/// A pod must be among all of them from the begin of its admission on: what a pod has that is not among
+/// [`holding_pods`](Self::holding_pods) is freed. The managers list them while they hold their own locks, so no method may call a
+/// manager.
 pub trait NodePods: Send + Sync {
     /// Whether all sources have reported their pods (`SourcesReady`), and what else must be known before something is freed.
     fn sources_ready(&self) -> bool;
