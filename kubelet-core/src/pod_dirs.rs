@@ -14,7 +14,9 @@ use tokio::time::Instant;
 use crate::changes::Changes;
 use crate::deadline::within;
 use crate::sub_paths::clean_sub_paths;
-use crate::{Disk, PodCache, PodContainerManager, PodUid, PodWorkersHandle, RootDir, VolumeManager};
+use crate::{
+    Disk, PodCache, PodContainerManager, PodManager, PodUid, PodWorkersHandle, RootDir, VolumeManager,
+};
 
 /// The first clean-up after this time checks all folders, in case another process left one.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
@@ -42,6 +44,7 @@ impl OrphanedPodDirs {
         disk: Disk,
         cgroups: Arc<dyn PodContainerManager>,
         cache: PodCache,
+        pods: PodManager,
         workers: PodWorkersHandle,
         volumes: Arc<dyn VolumeManager>,
     ) -> Self {
@@ -50,6 +53,7 @@ impl OrphanedPodDirs {
             disk,
             cgroups,
             cache,
+            pods,
             workers,
             volumes,
         };
@@ -112,6 +116,7 @@ struct Removal {
     disk: Disk,
     cgroups: Arc<dyn PodContainerManager>,
     cache: PodCache,
+    pods: PodManager,
     workers: PodWorkersHandle,
     volumes: Arc<dyn VolumeManager>,
 }
@@ -162,6 +167,9 @@ impl Removal {
         // Its in-memory volumes are charged to this cgroup until they are unmounted.
         let volumes = self.root_dir.pod_volumes_dir(uid);
         let holds_volumes = self.disk.run(move || Ok(has_entries(&volumes))).await;
+        if self.may_run(uid) {
+            return false;
+        }
         let done = match holds_volumes.unwrap_or(true) {
             true => self.cgroups.reduce_cpu_limits(uid).await.map(|()| false),
             false => self.cgroups.destroy(uid).await.map(|()| true),
@@ -182,6 +190,9 @@ impl Removal {
             tracing::warn!(%uid, %error, "Cannot unmount the volumes of an orphaned pod");
             return false;
         }
+        if self.may_run(uid) {
+            return false;
+        }
         let dir = self.root_dir.pod_dir(uid);
         let removed = self.disk.run(move || remove(&dir)).await;
         match &removed {
@@ -192,9 +203,11 @@ impl Removal {
         removed.unwrap_or(false)
     }
 
-    /// A pod may have been added since the known pods were collected. A pod that was not inspected yet may still run.
+    /// A pod may have been added since the known pods were collected, also while its volumes were unmounted: a static pod that comes
+    /// back has the same UID. A pod that was not inspected yet may still run.
     fn may_run(&self, uid: &PodUid) -> bool {
-        self.workers.could_have_running_containers(uid)
+        self.pods.pod(uid).is_some()
+            || self.workers.could_have_running_containers(uid)
             || self.cache.observed_at(uid).is_none()
             || self.cache.get(uid).is_ok_and(|status| status.is_running())
     }

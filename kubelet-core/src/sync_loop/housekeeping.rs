@@ -212,6 +212,7 @@ impl Removals {
             sync_loop.disk,
             sync_loop.pod_containers.clone(),
             sync_loop.cache.clone(),
+            sync_loop.pods.clone(),
             sync_loop.workers.clone(),
             sync_loop.volumes.clone(),
         );

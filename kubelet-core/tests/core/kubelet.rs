@@ -19,6 +19,7 @@ use kubelet_core::{
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -289,6 +290,56 @@ impl VolumeManager for LeftVolumes {
         let volumes = RootDir::new(&self.0).pod_volumes_dir(uid);
         std::fs::remove_dir_all(&volumes).map_err(|error| Error::io(&volumes, Some(uid), error))
     }
+}
+
+/// Unmounts when it is allowed to.
+struct SlowToUnmount {
+    asked: watch::Sender<bool>,
+    allowed: Semaphore,
+}
+
+#[async_trait]
+impl VolumeManager for SlowToUnmount {
+    async fn wait_for_attach_and_mount(&self, _: &Arc<Pod>) -> Result<()> {
+        Ok(())
+    }
+    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, MountedVolume> {
+        BTreeMap::new()
+    }
+    async fn wait_for_unmount(&self, _: &Arc<Pod>) -> Result<()> {
+        Ok(())
+    }
+    async fn unmount_orphaned(&self, _: &PodUid) -> Result<()> {
+        self.asked.send_replace(true);
+        self.allowed.acquire().await.unwrap().forget();
+        Ok(())
+    }
+}
+
+/// A static pod that is taken away and put back has the same UID.
+#[tokio::test(start_paused = true)]
+async fn the_folder_of_a_pod_that_comes_back_while_it_is_removed_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let (folder, other) = (root.path().join("pods/a"), root.path().join("pods/b"));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::create_dir_all(&other).unwrap();
+    let slow = Arc::new(SlowToUnmount {
+        asked: watch::Sender::new(false),
+        allowed: Semaphore::new(0),
+    });
+    let (root_dir, volumes) = (root.path().to_owned(), slow.clone());
+    let more = |builder: KubeletBuilder| builder.root_dir(root_dir).volumes(volumes);
+    let (node, [file]) = Node::start_with(Pods::default(), ["file"], more);
+    file.send(vec![]).unwrap();
+    slow.asked.subscribe().wait_for(|asked| *asked).await.unwrap();
+
+    file.send(vec![Arc::new(pod("a"))]).unwrap();
+    node.wait_for_phase("a", "Running").await;
+    std::fs::write(folder.join("userns"), "its ids").unwrap();
+    slow.allowed.add_permits(2);
+    gone(&other).await;
+    assert!(folder.join("userns").exists());
+    node.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! What a container needs to use its devices.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::{AddedDevice, AddedMount, ContainerAdditions, PodExt};
