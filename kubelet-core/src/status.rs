@@ -38,9 +38,16 @@ pub trait PodStatusReporter: Send + Sync {
             .is_some_and(|status| has_terminal_phase(&status))
     }
 
-    /// A sync of the pod starts. If [`terminate_pod`](Self::terminate_pod) was called for its UID before, the pod has
-    /// come back: its containers will run again, although their exits were reported. By default, it does nothing.
+    /// A sync of the pod starts: until [`containers_ended`](Self::containers_ended), a container of it may run. If
+    /// [`terminate_pod`](Self::terminate_pod) was called for its UID before, the pod has come back: its containers will run again,
+    /// although their exits were reported. By default, it does nothing.
     fn begin_pod(&self, uid: &PodUid) {
+        let _ = uid;
+    }
+
+    /// No container of the pod runs, and none will be started. A terminal phase that was reported before can be sent now: whoever sees it
+    /// takes the pod's resources for free (`PodCouldHaveRunningContainers`). By default, it does nothing.
+    fn containers_ended(&self, uid: &PodUid) {
         let _ = uid;
     }
 

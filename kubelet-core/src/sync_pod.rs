@@ -225,6 +225,7 @@ impl PodSyncer for RuntimePodSyncer {
     }
 
     async fn sync_terminated_pod(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>) -> Result<()> {
+        self.statuses.containers_ended(&pod.uid());
         let api_status = self.told_of_the_end(pod, status);
         let api_status = match api_status {
             Some(told) => told,

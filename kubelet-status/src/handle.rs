@@ -108,6 +108,10 @@ impl PodStatusReporter for StatusManagerHandle {
         }
     }
 
+    fn containers_ended(&self, uid: &PodUid) {
+        self.change(|records, now| Ok(records.containers_ended(uid, now)));
+    }
+
     fn can_be_shown_by(&self, pod: &Pod, mirror: &Pod) -> bool {
         self.0.records.lock().can_be_shown_by(pod, mirror)
     }

@@ -71,8 +71,8 @@
 //!
 //! * Requests for different pods are made in parallel; the kubelet makes one at a time.
 //! * A status takes one request if the API server's version of the pod is known; the kubelet reads the pod before each patch.
-//! * A terminal phase is sent when no container of the pod is reported as running, or the pod has finished; the kubelet
-//!   asks its pod workers.
+//! * A terminal phase is sent after [`containers_ended`](kubelet_core::PodStatusReporter::containers_ended), if a sync of the pod has
+//!   begun, and else when no container is reported as running; the kubelet asks its pod workers.
 //! * `status.resources` of a pod that the API server shows as `Running` keeps its value; it is not read from the pod's
 //!   cgroup.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -11,7 +11,7 @@ use kubelet_core::{Clock, Error, PodExt, PodUid, RateLimit, Result, SinkPod, Sta
 use crate::equality::same;
 use crate::merge::merge;
 use crate::records::{Job, Outcome, Send, Task, is_mirror_of};
-use crate::status_ext::{is_running, is_terminal, phase};
+use crate::status_ext::{is_terminal, phase};
 use crate::transitions;
 
 /// Executes jobs.
@@ -97,8 +97,13 @@ impl Sender {
             Some(told) => told,
             None => shown.status.as_ref().unwrap_or(&no_status),
         };
-        let may_run = !send.finished && any_container_runs(&send.status);
-        let merged = Arc::new(merge(shown, old, &send.status, may_run, &self.clock.api_now()));
+        let merged = Arc::new(merge(
+            shown,
+            old,
+            &send.status,
+            send.may_run,
+            &self.clock.api_now(),
+        ));
         let mut current = there.clone();
         // After a failure, some sinks of several may have the status already; they compare for themselves.
         if send.known.unsure || !same(old, &merged) {
@@ -145,15 +150,4 @@ impl Sender {
             .await
             .map_err(timed_out)?
     }
-}
-
-/// Whether the status shows a running container: the pod still holds resources.
-fn any_container_runs(status: &ApiPodStatus) -> bool {
-    status
-        .container_statuses
-        .iter()
-        .chain(&status.init_container_statuses)
-        .chain(&status.ephemeral_container_statuses)
-        .flatten()
-        .any(|status| is_running(&status.state))
 }

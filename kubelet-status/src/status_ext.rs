@@ -17,6 +17,17 @@ pub(crate) fn is_running(state: &Option<ContainerState>) -> bool {
     state.as_ref().is_some_and(|state| state.running.is_some())
 }
 
+/// Whether the status shows a running container: the pod still holds resources.
+pub(crate) fn any_container_runs(status: &ApiPodStatus) -> bool {
+    status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+        .chain(&status.ephemeral_container_statuses)
+        .flatten()
+        .any(|status| is_running(&status.state))
+}
+
 pub(crate) fn is_waiting(state: &Option<ContainerState>) -> bool {
     state.as_ref().is_some_and(|state| state.waiting.is_some())
 }

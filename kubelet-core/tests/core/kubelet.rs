@@ -292,6 +292,32 @@ impl VolumeManager for LeftVolumes {
     }
 }
 
+/// Who sees a terminal phase takes the pod's CPUs and devices for free, and sends the next pod to the node.
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_shown_as_ended_when_it_holds_nothing_any_more() {
+    let (node, [file]) = Node::start(Pods::default(), ["file"]);
+    let mut once = pod("a");
+    once.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+    file.send(vec![Arc::new(once)]).unwrap();
+    node.wait_for_phase("a", "Running").await;
+
+    // Its container ends, and its sandbox is slow to stop.
+    node.runtime.kill_hangs.send_replace(true);
+    node.runtime.pods.lock().get_mut("a").unwrap().1 = false;
+    node.runtime.wait_for("kill of a hangs").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let shown = node.status("a");
+    let container = &shown.container_statuses.as_ref().unwrap()[0];
+    assert!(container.state.as_ref().unwrap().terminated.is_some());
+    assert_eq!(shown.phase.as_deref(), Some("Running"));
+    assert_eq!(node.handle.active_pods().len(), 1);
+
+    node.runtime.kill_hangs.send_replace(false);
+    node.wait_for_phase("a", "Failed").await;
+    assert!(node.handle.active_pods().is_empty());
+    node.stop().await;
+}
+
 /// Unmounts when it is allowed to.
 struct SlowToUnmount {
     asked: watch::Sender<bool>,

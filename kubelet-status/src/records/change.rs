@@ -41,6 +41,9 @@ impl Records {
     /// A sync of the pod starts. A static pod that has ended may come back under its UID: its containers will run
     /// again. Returns whether it has come back.
     pub(crate) fn begin_pod(&mut self, uid: &PodUid, now: &Now) -> bool {
+        if !self.may_run.contains(uid) {
+            self.may_run.insert(uid.clone());
+        }
         let is_over =
             |record: &&mut Box<Record>| record.pod.is_static() && (record.finished || record.orphaned);
         let Some(record) = self.by_uid.get_mut(uid).filter(is_over) else {
@@ -69,6 +72,21 @@ impl Records {
         true
     }
 
+    /// No container of the pod runs any more. Returns whether a terminal phase has waited for this.
+    pub(crate) fn containers_ended(&mut self, uid: &PodUid, now: &Now) -> bool {
+        let might_run = self.may_run.remove(uid);
+        let ended = |record: &&mut Box<Record>| might_run && is_terminal(phase(&record.status));
+        let Some(record) = self.by_uid.get_mut(uid).filter(ended) else {
+            return false;
+        };
+        if !record.is_unsent() {
+            record.changed_at = now.instant();
+        }
+        record.version += 1;
+        self.queue(uid);
+        true
+    }
+
     /// `OnPodSandboxReady`
     pub(crate) fn on_pod_sandbox_ready(&mut self, pod: &Arc<Pod>, now: &Now) -> Result<bool, Error> {
         let mut status = match self.status(&pod.uid()) {
@@ -89,6 +107,7 @@ impl Records {
             None => pod.status.clone().unwrap_or_default(),
         };
         terminate(pod, &mut status, was_reported);
+        self.may_run.remove(&pod.uid());
         self.update(pod, status, true, true, now)
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubelet_core::{Clock, PodExt, PodKey, PodUid, annotations};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::Instant;
 
 pub(crate) use self::known::Known;
@@ -21,7 +21,7 @@ use crate::metrics;
 use crate::normalize::{keep_transition_times, normalize};
 use crate::pod_startup_latency::PodStartupLatencyTracker;
 use crate::resize::ResizeConditions;
-use crate::status_ext::{is_terminal, phase};
+use crate::status_ext::{any_container_runs, is_terminal, phase};
 use crate::transitions;
 
 /// The wait before the first retry; it doubles with each failure.
@@ -64,6 +64,8 @@ pub(crate) struct Send {
     pub(crate) version: u64,
     /// All containers have ended and all resources are released.
     pub(crate) finished: bool,
+    /// A container may run.
+    pub(crate) may_run: bool,
     /// What is known of the sink's version.
     pub(crate) known: Known,
     /// Whether it is a static pod without a known mirror.
@@ -95,6 +97,8 @@ pub(crate) struct Records {
     delayed: BTreeSet<(Instant, PodUid)>,
     /// The mirrors of static pods on the API server.
     mirrors: FxHashMap<PodKey, Arc<Pod>>,
+    /// Pods whose syncs have begun and whose containers have not all ended.
+    may_run: FxHashSet<PodUid>,
     /// Resizes that are pending or in progress.
     resizes: FxHashMap<PodUid, ResizeConditions>,
     startup_latency: PodStartupLatencyTracker,
@@ -242,6 +246,7 @@ impl Records {
             }
             self.queue(uid);
         }
+        self.may_run.retain(|uid| known.contains(uid));
         self.startup_latency.retain(known);
         self.resizes(|resizes| resizes.retain(|uid, _| known.contains(uid)));
         self.mirrors.retain(|_, mirror| known.contains(mirror.uid_str()));
@@ -342,6 +347,8 @@ impl Records {
                     status: record.status.clone(),
                     version: record.version,
                     finished: record.finished,
+                    may_run: !record.finished
+                        && (self.may_run.contains(&uid) || any_container_runs(&record.status)),
                     known: record.known.clone(),
                     lacks_mirror: record.pod.is_static() && mirror.is_none(),
                 }),

@@ -293,6 +293,28 @@ async fn a_static_pod_and_a_mirror_are_never_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_terminal_phase_waits_until_no_container_can_run() {
+    let (store, pod) = (Store::default(), pod("a", "1", json!({})));
+    store.insert(&pod);
+    let manager = Running::start(store.clone());
+    manager.handle.begin_pod(&pod.uid());
+    manager.handle.set_pod_status(&pod, running());
+    store.called("patch a", 1).await;
+    manager.handle.set_pod_status(&pod, ended(0));
+    store.called("patch a", 2).await;
+    assert_eq!(phase_of_a(&store).as_deref(), Some("Running"));
+    manager.handle.containers_ended(&pod.uid());
+    store.called("patch a", 3).await;
+    assert_eq!(phase_of_a(&store).as_deref(), Some("Succeeded"));
+
+    // Nothing has waited for it.
+    manager.handle.containers_ended(&pod.uid());
+    manager.stop().await;
+    let patches = store.calls().iter().filter(|call| *call == "patch a").count();
+    assert_eq!(patches, 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_static_pod_that_was_ended_and_comes_back_is_shown_as_it_runs() {
     let store = Store::default();
     let manager = Running::start(store.clone());
