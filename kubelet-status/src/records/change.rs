@@ -62,11 +62,8 @@ impl Records {
             (status.reason, status.message) = (None, None);
             (status.start_time, status.conditions) = (None, None);
         }
-        if !record.is_unsent() {
-            record.changed_at = now.instant();
-        }
         record.status = Arc::new(status);
-        record.version += 1;
+        record.has_changed(now);
         (record.finished, record.orphaned) = (false, false);
         self.queue(uid);
         true
@@ -79,10 +76,7 @@ impl Records {
         let Some(record) = self.by_uid.get_mut(uid).filter(ended) else {
             return false;
         };
-        if !record.is_unsent() {
-            record.changed_at = now.instant();
-        }
-        record.version += 1;
+        record.has_changed(now);
         self.queue(uid);
         true
     }
@@ -245,11 +239,8 @@ impl Records {
                 if !force && !came_back && same_by_kubelet(old, &status) {
                     return Ok(false);
                 }
-                if !record.is_unsent() {
-                    record.changed_at = now.instant();
-                }
                 record.status = Arc::new(status);
-                record.version += 1;
+                record.has_changed(now);
                 record.finished = finished;
             }
             None => {

@@ -163,6 +163,14 @@ impl Record {
             && same_news(&self.status, status)
     }
 
+    /// It is to be sent again.
+    fn has_changed(&mut self, now: &Now) {
+        if !self.is_unsent() {
+            self.changed_at = now.instant();
+        }
+        self.version += 1;
+    }
+
     fn is_unsent(&self) -> bool {
         self.sent < self.version
     }
