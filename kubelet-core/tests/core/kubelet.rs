@@ -1,6 +1,6 @@
 //! The assembly over a runtime of pods, in virtual time: who is started, killed, told and forgotten, and when.
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -261,10 +261,7 @@ async fn the_folder_of_a_pod_that_went_while_no_agent_ran_goes_with_its_volumes(
         std::fs::create_dir_all(&volume).unwrap();
         std::fs::write(volume.join("file"), "kept").unwrap();
     }
-    let (root_dir, volumes) = (
-        root.path().to_owned(),
-        Arc::new(LeftVolumes(root.path().to_owned())),
-    );
+    let (root_dir, volumes) = (root.path().to_owned(), LeftVolumes::allowed(root.path(), 1));
     let more = |builder: KubeletBuilder| builder.root_dir(root_dir).volumes(volumes);
     let (node, [file]) = Node::start_with(Pods::default(), ["file"], more);
     file.send(vec![]).unwrap();
@@ -272,8 +269,23 @@ async fn the_folder_of_a_pod_that_went_while_no_agent_ran_goes_with_its_volumes(
     node.stop().await;
 }
 
-/// Mounts nothing, and removes what an earlier agent left in the folders of pods.
-struct LeftVolumes(PathBuf);
+/// Mounts nothing, and removes what an earlier agent left in the folders of pods when it is allowed to.
+struct LeftVolumes {
+    root: PathBuf,
+    asked: watch::Sender<bool>,
+    allowed: Semaphore,
+}
+
+impl LeftVolumes {
+    /// For so many pods.
+    fn allowed(root: &Path, pods: usize) -> Arc<Self> {
+        Arc::new(Self {
+            root: root.to_owned(),
+            asked: watch::Sender::new(false),
+            allowed: Semaphore::new(pods),
+        })
+    }
+}
 
 #[async_trait]
 impl VolumeManager for LeftVolumes {
@@ -287,7 +299,9 @@ impl VolumeManager for LeftVolumes {
         Ok(())
     }
     async fn unmount_orphaned(&self, uid: &PodUid) -> Result<()> {
-        let volumes = RootDir::new(&self.0).pod_volumes_dir(uid);
+        self.asked.send_replace(true);
+        self.allowed.acquire().await.unwrap().forget();
+        let volumes = RootDir::new(&self.root).pod_volumes_dir(uid);
         std::fs::remove_dir_all(&volumes).map_err(|error| Error::io(&volumes, Some(uid), error))
     }
 }
@@ -318,41 +332,15 @@ async fn a_pod_is_shown_as_ended_when_it_holds_nothing_any_more() {
     node.stop().await;
 }
 
-/// Unmounts when it is allowed to.
-struct SlowToUnmount {
-    asked: watch::Sender<bool>,
-    allowed: Semaphore,
-}
-
-#[async_trait]
-impl VolumeManager for SlowToUnmount {
-    async fn wait_for_attach_and_mount(&self, _: &Arc<Pod>) -> Result<()> {
-        Ok(())
-    }
-    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, MountedVolume> {
-        BTreeMap::new()
-    }
-    async fn wait_for_unmount(&self, _: &Arc<Pod>) -> Result<()> {
-        Ok(())
-    }
-    async fn unmount_orphaned(&self, _: &PodUid) -> Result<()> {
-        self.asked.send_replace(true);
-        self.allowed.acquire().await.unwrap().forget();
-        Ok(())
-    }
-}
-
 /// A static pod that is taken away and put back has the same UID.
 #[tokio::test(start_paused = true)]
 async fn the_folder_of_a_pod_that_comes_back_while_it_is_removed_stays() {
     let root = tempfile::tempdir().unwrap();
     let (folder, other) = (root.path().join("pods/a"), root.path().join("pods/b"));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::create_dir_all(&other).unwrap();
-    let slow = Arc::new(SlowToUnmount {
-        asked: watch::Sender::new(false),
-        allowed: Semaphore::new(0),
-    });
+    for folder in [&folder, &other] {
+        std::fs::create_dir_all(folder.join("volumes")).unwrap();
+    }
+    let slow = LeftVolumes::allowed(root.path(), 0);
     let (root_dir, volumes) = (root.path().to_owned(), slow.clone());
     let more = |builder: KubeletBuilder| builder.root_dir(root_dir).volumes(volumes);
     let (node, [file]) = Node::start_with(Pods::default(), ["file"], more);
