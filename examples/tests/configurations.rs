@@ -9,9 +9,9 @@ use rustix::process::Signal;
 use tokio::net::UnixDatagram;
 use tokio::process::Command;
 
-use crate::node_agent::{Cluster, free_port};
+use crate::node_agent::Cluster;
 use crate::program::program;
-use crate::standalone::Agent;
+use crate::standalone::{Agent, free_port};
 
 /// How many are tried at a time.
 const AT_ONCE: usize = 6;
@@ -64,7 +64,7 @@ async fn one(cluster: &Cluster, file: &Path) -> Option<String> {
     let text = fs::read_to_string(file).unwrap();
     let expected = Verdict::of(&text);
     let here = cluster.dir.path().display().to_string();
-    let text = text.replace("FOLDER", &here).replace("PORT", &free_port().port().to_string());
+    let text = text.replace("FOLDER", &here).replace("PORT", &free_port().to_string());
     let config = cluster.path(&format!("{name}.yaml"));
     fs::write(&config, text).unwrap();
     let flags = [

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::cri::Cri;
-use crate::standalone::{Node, until};
+use crate::standalone::{Node, free_port, until};
 
 fn web(name: &str, port: u16, more: &str, of_container: &str) -> String {
     let script = format!("echo {name} > /tmp/index.html; exec httpd -f -p {port} -h /tmp");
@@ -25,11 +25,6 @@ spec:
     command: ["sh", "-c", "{script}"]
 {of_container}"#
     )
-}
-
-/// A port without a listener.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The page that is served there.

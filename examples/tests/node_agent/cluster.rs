@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::program::program;
-use crate::standalone::{Agent, GUARD, until};
+use crate::standalone::{Agent, GUARD, free_port, until};
 
 pub(crate) const NODE: &str = "node-1";
 
@@ -116,7 +116,8 @@ impl Cluster {
             Security::None => server,
         };
         let (server, tls) = (server.build(), security != Security::None);
-        let (address, healthz, port) = (free_port(), free_port().port(), free_port().port());
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let (healthz, port) = (free_port(), free_port());
         let mut cluster =
             Self { server, dir, endpoint, healthz, port, address, tls, serving: None, runtime: None };
         let node = match security {
@@ -355,9 +356,4 @@ impl Drop for Cluster {
 pub(crate) fn condition(node: &Node, kind: &str) -> Option<String> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
     Some(conditions.iter().find(|condition| condition.type_ == kind)?.status.clone())
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

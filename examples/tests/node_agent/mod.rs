@@ -19,4 +19,4 @@ mod storm;
 mod usage;
 mod volumes;
 
-pub(crate) use cluster::{Cluster, free_port};
+pub(crate) use cluster::Cluster;

@@ -4,11 +4,13 @@
 pub(crate) mod agent;
 pub(crate) mod manifests;
 mod node;
+mod port;
 pub(crate) mod samples;
 mod told;
 
 pub(crate) use agent::Agent;
 pub(crate) use node::{Node, Process};
+pub(crate) use port::free_port;
 pub(crate) use told::{Line, StatusExt};
 
 /// Longer than anything here takes; only a failing test gets there.
