@@ -167,7 +167,7 @@ async fn refuses_in_the_api_servers_words() {
     let response = cluster.send(User::admin(), Request::post(LOG), "").await;
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
 
-    let port = closed_port().await;
+    let (_bound, port) = closed_port();
     cluster.register(port);
     let url = format!("https://127.0.0.1:{port}/containerLogs/default/web/main?tailLines=1");
     let message = format!("Get \"{url}\": dial tcp 127.0.0.1:{port}: connect: connection refused");

@@ -144,7 +144,8 @@ async fn serves_the_usage_of_nodes_and_pods() {
 #[tokio::test]
 async fn a_node_that_does_not_answer_has_no_usage() {
     let cluster = Cluster::start().await;
-    cluster.register(super::closed_port().await);
+    let (_bound, port) = super::closed_port();
+    cluster.register(port);
     assert_eq!(get(&cluster, "/nodes").await["items"], json!([]));
     let unknown = "nodes.metrics.k8s.io \"one\" not found".to_owned();
     let response = cluster.get(&format!("{GROUP}/nodes/one")).await;

@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kubelet_apiserver::{ApiServer, User};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -130,10 +130,12 @@ async fn status(response: Response<Incoming>) -> (u16, String, String) {
     (code, field("reason"), field("message"))
 }
 
-/// A port where nobody listens.
-async fn closed_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    listener.local_addr().unwrap().port()
+/// A port that refuses connections. Nobody else gets it while its socket is there.
+fn closed_port() -> (TcpSocket, u16) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
 }
 
 #[tokio::test]

@@ -129,7 +129,7 @@ async fn goes_to_the_pods_address_and_port() {
 #[tokio::test]
 async fn refuses_in_the_api_servers_words() {
     let cluster = Cluster::start().await;
-    let port = closed_port().await;
+    let (_bound, port) = closed_port();
     create(&cluster.server, "p", Some("127.0.0.1"), port);
     create(&cluster.server, "new", None, port);
     create(&cluster.server, "odd", Some("169.254.0.1"), port);

@@ -67,7 +67,7 @@ async fn passes_requests_on_as_they_are() {
 #[tokio::test]
 async fn refuses_in_the_api_servers_words() {
     let cluster = Cluster::start().await;
-    let port = closed_port().await;
+    let (_bound, port) = closed_port();
     cluster.register(port);
     let bad = |text: &str| (400, "BadRequest".to_owned(), text.to_owned());
     let refused =

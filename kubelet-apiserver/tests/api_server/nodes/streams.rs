@@ -134,7 +134,7 @@ async fn refuses_in_the_api_servers_words() {
         let response = cluster.send(User::admin(), request, "").await;
         assert_eq!(status(response).await, expected, "{path}");
     }
-    let port = closed_port().await;
+    let (_bound, port) = closed_port();
     cluster.register(port);
     let plain = Request::post(format!("{PODS}/web/exec"));
     let response = cluster.send(User::admin(), plain, "").await;

@@ -283,7 +283,7 @@ async fn what_goes_wrong_is_told_in_gos_words() {
     let late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
     assert_eq!(hangs, failure(format!("Get \"{url}/hangs\": {late}")));
 
-    let closed = closed_port().await;
+    let (_bound, closed) = closed_port();
     let refused = format!("dial tcp 127.0.0.1:{closed}: connect: connection refused");
     assert_eq!(
         get(closed, "/").await,
@@ -325,7 +325,7 @@ async fn certificates_are_not_looked_at() {
 #[tokio::test]
 async fn a_connection_is_all_that_tcp_asks_for() {
     let server = Server::http(|_| None).await;
-    let closed = closed_port().await;
+    let (_bound, closed) = closed_port();
     let refused = failure(format!(
         "dial tcp 127.0.0.1:{closed}: connect: connection refused"
     ));
@@ -395,7 +395,7 @@ async fn grpc_health_is_asked() {
         let action = json!({"grpc": {"port": server.port, "service": service}, "timeoutSeconds": seconds});
         assert_eq!(probe(server.port, action).await, expected, "{service}");
     }
-    let closed = closed_port().await;
+    let (_bound, closed) = closed_port();
     let expected = format!(
         "timeout: failed to connect service \"127.0.0.1:{closed}\" within 1s: context deadline exceeded"
     );
