@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::admission::DeclaredFeatures;
 use kubelet_core::{
-    Error, FixedNode, KubeletBuilder, PodAdmitAttributes, PodAdmitHandler, PodExt, PodUid, Rejection, Result,
-    VolumeManager,
+    Error, FixedNode, KubeletBuilder, PodAdmitAttributes, PodAdmitHandler, PodExt, PodStatusFn, PodUid,
+    Rejection, Result, VolumeManager,
 };
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
@@ -275,22 +275,64 @@ impl PodAdmitHandler for SlowToAdmit {
     }
 }
 
+impl SlowToAdmit {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            asked: watch::Sender::new(None),
+            written: Semaphore::new(0),
+        })
+    }
+
+    async fn asked(&self) {
+        self.asked.subscribe().wait_for(Option::is_some).await.unwrap();
+    }
+}
+
 /// Whoever frees the resources of pods that are gone must not free those of a pod that has just got them.
 #[tokio::test(start_paused = true)]
 async fn a_pod_is_active_from_the_begin_of_its_admission() {
-    let slow = Arc::new(SlowToAdmit {
-        asked: watch::Sender::new(None),
-        written: Semaphore::new(0),
-    });
+    let slow = SlowToAdmit::new();
     let handler = slow.clone();
     let (node, [api]) = Node::start_with(Pods::default(), ["api"], |builder| builder.admission(handler));
     api.send(vec![Arc::new(pod("a"))]).unwrap();
-    slow.asked.subscribe().wait_for(Option::is_some).await.unwrap();
+    slow.asked().await;
     let active: Vec<_> = node.handle.active_pods().iter().map(|pod| pod.uid()).collect();
     assert_eq!(active, ["a".into()]);
     assert!(!node.runtime.did("started a"));
 
     slow.written.add_permits(1);
     node.wait_for_phase("a", "Running").await;
+    node.stop().await;
+}
+
+/// The eviction manager sees a pod from the begin of its admission.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_evicted_during_its_admission_never_starts() {
+    let slow = SlowToAdmit::new();
+    let handler = slow.clone();
+    let (node, [api]) = Node::start_with(Pods::default(), ["api"], |builder| builder.admission(handler));
+    let a = Arc::new(pod("a"));
+    api.send(vec![a.clone()]).unwrap();
+    slow.asked().await;
+    let evicted: PodStatusFn = Arc::new(|status| {
+        status.phase = Some("Failed".into());
+        status.reason = Some("Evicted".into());
+    });
+    let workers = node.handle.workers();
+    let killed = workers.kill_pod_now(&a, true, Some(Duration::ZERO), Some(evicted), &node.events);
+    killed.await.unwrap();
+
+    slow.written.add_permits(1);
+    node.wait_for_phase("a", "Failed").await;
+    assert_eq!(node.status("a").reason.as_deref(), Some("Evicted"));
+    // Longer than the housekeeping needs to start what may start again.
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    assert!(!node.runtime.did("started a"));
+    assert_eq!(node.status("a").phase.as_deref(), Some("Failed"));
+    // The room of the pod is free once its source removes it.
+    api.send(vec![Arc::new(pod("b"))]).unwrap();
+    slow.written.add_permits(1);
+    node.wait_for_phase("b", "Running").await;
+    assert!(node.handle.workers().should_pod_be_finished(&"a".into()));
     node.stop().await;
 }
