@@ -20,8 +20,10 @@ use crate::{Attributes, Error, PodMount, VolumePlugin, VolumeSource, VolumeSpec}
 /// server is down, a plugin gets the old one, and the clock of the node may be fast.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 const AGAIN_JITTER: f64 = 0.5;
-/// How long a mount rests after it was set up again. The kubelet sets up again with the sync of the pod only; here the first change is
-/// in the pod at once, and a storm of changes costs one update a second.
+/// How many updates of a mount may follow each other. The kubelet sets up again with the sync of the pod only; here a change is in
+/// the pod at once, and a storm of changes costs one update a second.
+const UPDATE_BURST: u32 = 4;
+/// How long a mount rests after each further update.
 const UPDATE_REST: Duration = Duration::from_secs(1);
 
 /// What a mount needs, read when it begins.
@@ -240,11 +242,17 @@ fn mark_mounted(shared: &Shared, key: &VolumeKey, uid: &PodUid, mounting: &Mount
                 let was_mounted = situation.presence == Presence::Mounted;
                 situation.presence = Presence::Mounted;
                 situation.is_stale = is_newer;
-                situation.rests_until = was_mounted.then(|| now + UPDATE_REST);
+                situation.rests_until = was_mounted.then(|| rest(situation.rests_until, now));
                 situation.again_at = done.again_at.map(|at| at.max(earliest));
             }
         }
     });
+}
+
+/// When the next update may begin (a token bucket): in the past, until `UPDATE_BURST` updates followed each other.
+fn rest(before: Option<Instant>, now: Instant) -> Instant {
+    let full = now.checked_sub(UPDATE_REST * (UPDATE_BURST - 1)).unwrap_or(now);
+    before.map_or(full, |before| before.max(full)) + UPDATE_REST
 }
 
 /// (`markVolumeErrorState`)

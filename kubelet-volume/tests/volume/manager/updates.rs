@@ -90,20 +90,33 @@ async fn a_change_during_an_update_is_followed_by_another() {
     agent.stop().await;
 }
 
+/// How many updates of a volume follow each other before it rests.
+const AT_ONCE: usize = 4;
+
 #[tokio::test(start_paused = true)]
-async fn changes_one_after_the_other_are_one_update_a_second() {
+async fn a_few_changes_are_there_at_once_and_further_ones_once_a_second() {
     let world = World::new();
     let agent = world.agent();
     let pod = pod("a", json!([from_config_map("red")]));
     agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     world.calls();
-    for _ in 0..100 {
+    for number in 0..90 {
         world.change("red");
         sleep(Duration::from_millis(20)).await;
+        if number < AT_ONCE {
+            assert_eq!(world.calls_so_far(), number + 1);
+        }
     }
-    assert_eq!(world.calls().len(), 2, "after 0 and 1 second");
+    assert_eq!(world.calls().len(), AT_ONCE + 1, "the last one after 1 second");
     rest().await;
     assert_eq!(world.calls().len(), 1, "the last change");
+    // It rests no longer than it must.
+    sleep(Duration::from_secs(60)).await;
+    for _ in 0..AT_ONCE {
+        world.change("red");
+        settle().await;
+    }
+    assert_eq!(world.calls().len(), AT_ONCE);
     agent.stop().await;
 }
 
@@ -113,11 +126,12 @@ async fn a_pod_that_is_synced_gets_the_last_change_at_once() {
     let agent = world.agent();
     let pod = pod("a", json!([from_config_map("red")]));
     agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
-    for _ in 0..2 {
+    world.calls();
+    for _ in 0..=AT_ONCE {
         world.change("red");
         settle().await;
     }
-    world.calls();
+    assert_eq!(world.calls().len(), AT_ONCE, "the last change waits");
     let begun = tokio::time::Instant::now();
     agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     assert!(
