@@ -41,8 +41,9 @@ async fn pods_outlive_a_containerd_that_is_killed_and_the_agent_goes_on() {
 
     agent.ready("late").await;
     agent.gone(&goes.uid).await;
+    // Not `== 1`: a slow containerd shows it as unknown for a moment, and the status then counts that, too, as in the kubelet.
     let again = agent.pod("doomed", "is ready again", |line| {
-        line.status().restarts("main") == 1 && line.status().is_ready()
+        line.status().restarts("main") > 0 && line.status().is_ready()
     });
     let again = again.await;
     let status = again.status().container("main");
@@ -50,6 +51,7 @@ async fn pods_outlive_a_containerd_that_is_killed_and_the_agent_goes_on() {
     assert_eq!(last.exit_code, 137);
 
     let cri = Cri::of(&containerd).await;
+    assert_eq!(cri.containers(&doomed.uid).await.len(), 2, "it began again once");
     assert!(cri.running(&goes.uid).await.is_empty());
     for (line, ids, running) in before {
         assert_eq!(cri.ids(&line.uid).await, ids, "nothing of {} was made anew", line.name);
