@@ -41,7 +41,7 @@ async fn pods_outlive_a_containerd_that_is_killed_and_the_agent_goes_on() {
 
     agent.ready("late").await;
     agent.gone(&goes.uid).await;
-    // Not `== 1`: a slow containerd shows it as unknown for a moment, and the status then counts that, too, as in the kubelet.
+    // A slow containerd may report the container as unknown for a moment. The count is then 2, as in the kubelet.
     let again = agent.pod("doomed", "is ready again", |line| {
         line.status().restarts("main") > 0 && line.status().is_ready()
     });
