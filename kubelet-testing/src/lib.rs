@@ -62,6 +62,8 @@
 #![cfg_attr(feature = "simulation", doc = include_str!("simulation/ten_lines.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(any(feature = "conformance", all(feature = "containerd", target_os = "linux")))]
+mod cgroups;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(all(feature = "containerd", target_os = "linux"))]

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::fixture::{Fixture, Subject, Time};
 use super::program::{Program, Workload};
 use super::verdict::{During, Outcome, Seen};
+use crate::cgroups;
 use crate::wait::look_period;
 
 /// The two services of CRI.
@@ -52,6 +53,9 @@ impl Bench {
     pub(crate) async fn close(&mut self) {
         *self.adapter.lock() = None;
         self.fixture.close().await;
+        for number in 0..self.made.load(Ordering::Relaxed) {
+            cgroups::remove(&Self::cgroup(&self.uid_of(number)));
+        }
     }
 
     /// The runtime, if it has the five verbs.
@@ -117,9 +121,17 @@ impl Bench {
 
     /// A UID that no other pod has, in any clause.
     pub(crate) fn uid(&self) -> String {
+        self.uid_of(self.made.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn uid_of(&self, number: u32) -> String {
         let folder = self.dir.file_name().unwrap_or_default().to_string_lossy();
-        let made = self.made.fetch_add(1, Ordering::Relaxed);
-        format!("{}-{made}", folder.trim_start_matches('.'))
+        format!("{}-{number}", folder.trim_start_matches('.'))
+    }
+
+    /// The cgroup of a pod, if the clause sets one. Runtimes make it, and agents remove it.
+    pub(crate) fn cgroup(pod: &str) -> String {
+        format!("kubelet-testing/pod{pod}")
     }
 
     /// The path of a container's log, in an existing folder.

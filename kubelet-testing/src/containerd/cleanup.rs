@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::config::Layout;
 use super::tools::Tools;
+use crate::cgroups;
 
 /// How long to wait for killed processes.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
@@ -113,19 +114,10 @@ impl Bundle {
             return;
         };
         // Remove only the pod's cgroup. Others on this host share what is above.
-        let Some(pod) = Path::new(path.trim_start_matches('/'))
-            .parent()
-            .filter(|pod| pod.components().count() > 1)
-        else {
-            return;
-        };
-        let hierarchies = children(Path::new("/sys/fs/cgroup"));
-        for hierarchy in hierarchies
-            .iter()
-            .map(PathBuf::as_path)
-            .chain([Path::new("/sys/fs/cgroup")])
+        if let Some((above, _container)) = path.trim_start_matches('/').rsplit_once('/')
+            && above.contains('/')
         {
-            let _ = fs::remove_dir(hierarchy.join(pod));
+            cgroups::remove(above);
         }
     }
 }

@@ -23,12 +23,14 @@ use self::command::output;
 use self::config::Layout;
 use self::slot::Slot;
 use self::tools::Tools;
-use crate::{Error, Result};
+use crate::{Error, Result, cgroups};
 
 /// How long to wait until containerd is ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How often to check whether it is ready.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
+/// The cgroups above those of pods: containerd's own, for pods that name none, and the one of the conformance kit.
+const CGROUPS: [&str; 2] = ["k8s.io", "kubelet-testing"];
 /// How many lines of containerd's log an error shows.
 const LOG_LINES: usize = 40;
 
@@ -136,6 +138,9 @@ impl Containerd {
                 &slot.network(),
                 &tools,
             );
+        }
+        for cgroup in CGROUPS {
+            cgroups::make_with_highest_weight(cgroup);
         }
         let slot = Slot::claim()?;
         let layout = Layout {

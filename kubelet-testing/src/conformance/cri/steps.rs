@@ -49,7 +49,7 @@ impl Bench {
             labels: of_pod(&uid),
             annotations: [("conformance/note".to_owned(), "kept as it is".to_owned())].into(),
             linux: Some(v1::LinuxPodSandboxConfig {
-                cgroup_parent: format!("/kubelet-testing/pod{uid}"),
+                cgroup_parent: format!("/{}", Self::cgroup(&uid)),
                 security_context: Some(v1::LinuxSandboxSecurityContext {
                     namespace_options: Some(v1::NamespaceOption {
                         network: v1::NamespaceMode::Node as i32,
