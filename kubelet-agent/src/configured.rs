@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_config::credential_provider::CredentialProvider as Plugin;
+use kubelet_config::credential_provider::{
+    CredentialProvider as Plugin, ServiceAccountTokenAttributes as Attributes,
+};
 use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
 use kubelet_core::quantity::Amount;
@@ -13,7 +15,8 @@ use kubelet_core::{Disk, InPlaceResize};
 use kubelet_kuberuntime::logs::LogRotatePolicy;
 use kubelet_kuberuntime::{
     CgroupDriver, ContainerMemoryQos, CredentialProvider, ImageGcPolicy,
-    ImagePullCredentialsVerificationPolicy, ImagePullSettings, NodeSettings, UserNamespaceIds,
+    ImagePullCredentialsVerificationPolicy, ImagePullSettings, NodeSettings, ServiceAccountTokenAttributes,
+    ServiceAccountTokenCacheType, UserNamespaceIds,
 };
 use kubelet_node::Reservation;
 
@@ -97,7 +100,20 @@ pub(crate) fn credential_provider((program, plugin): (PathBuf, Plugin)) -> Crede
         .into_iter()
         .map(|variable| (variable.name, variable.value))
         .collect();
+    provider.token_attributes = plugin.token_attributes.map(token_attributes);
     provider
+}
+
+fn token_attributes(given: Attributes) -> ServiceAccountTokenAttributes {
+    let cache_type = match given.cache_type.as_str() {
+        "Token" => ServiceAccountTokenCacheType::Token,
+        _ => ServiceAccountTokenCacheType::ServiceAccount,
+    };
+    let mut attributes = ServiceAccountTokenAttributes::new(given.service_account_token_audience, cache_type);
+    attributes.require_service_account = given.require_service_account.unwrap_or_default();
+    attributes.required_annotation_keys = given.required_service_account_annotation_keys;
+    attributes.optional_annotation_keys = given.optional_service_account_annotation_keys;
+    attributes
 }
 
 pub(crate) fn image_gc(config: &KubeletConfiguration) -> ImageGcPolicy {

@@ -38,14 +38,6 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
             "this agent mounts without a program of its own",
         );
     }
-    for (_, provider) in &settings.credential_providers {
-        if provider.token_attributes.is_some() {
-            problems.add(
-                "--image-credential-provider-config",
-                format!("provider {}: tokenAttributes are not offered", provider.name),
-            );
-        }
-    }
     gates(settings, problems);
 }
 

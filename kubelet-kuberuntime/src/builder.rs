@@ -8,8 +8,9 @@ use std::time::Duration;
 use kubelet_core::cgroups::{CgroupDriver, ExclusiveCpus, NoExclusiveCpus};
 use kubelet_core::{
     Clock, ConfigObjects, ContainerResources, Disk, DynamicResources, Error, EventRecorder, LogEvents,
-    NoConfigObjects, NoContainerResources, NoProbes, NoServices, NoVolumes, NodeEventRecorder,
-    PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
+    NoConfigObjects, NoContainerResources, NoProbes, NoServiceAccounts, NoServices, NoVolumes,
+    NodeEventRecorder, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, ServiceAccounts,
+    Services, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -56,6 +57,7 @@ pub struct CriRuntimeBuilder {
     dynamic_resources: Option<Arc<dyn DynamicResources>>,
     config_objects: Arc<dyn ConfigObjects>,
     services: Arc<dyn Services>,
+    service_accounts: Arc<dyn ServiceAccounts>,
 }
 
 impl CriRuntimeBuilder {
@@ -81,6 +83,7 @@ impl CriRuntimeBuilder {
             dynamic_resources: None,
             config_objects: Arc::new(NoConfigObjects),
             services: Arc::new(NoServices),
+            service_accounts: Arc::new(NoServiceAccounts),
         }
     }
 
@@ -117,6 +120,13 @@ impl CriRuntimeBuilder {
     /// Adds a credential provider plugin. For each image, all plugins that match it are called.
     pub fn credential_provider(mut self, provider: CredentialProvider) -> Self {
         self.credential_providers.push(provider);
+        self
+    }
+
+    /// The service accounts of pods, for credential provider plugins with
+    /// [`token_attributes`](CredentialProvider::token_attributes); none by default.
+    pub fn service_accounts(mut self, accounts: Arc<dyn ServiceAccounts>) -> Self {
+        self.service_accounts = accounts;
         self
     }
 
@@ -250,7 +260,7 @@ impl CriRuntimeBuilder {
             recorder: self.recorder.clone(),
             statuses: self.statuses.clone(),
             settings: self.image_pulls,
-            providers: CredentialProviders::new(self.credential_providers),
+            providers: CredentialProviders::new(self.credential_providers, self.service_accounts),
             root_dir: &node.root_dir,
             disk: node.disk,
             clock: self.clock,

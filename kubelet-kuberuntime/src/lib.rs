@@ -64,7 +64,9 @@ mod usages;
 
 pub use builder::CriRuntimeBuilder;
 pub use config::{ContainerMemoryQos, NodeIps, NodeSettings};
-pub use credential_provider::CredentialProvider;
+pub use credential_provider::{
+    CredentialProvider, ServiceAccountTokenAttributes, ServiceAccountTokenCacheType,
+};
 pub use error::Error;
 pub use image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy};
 pub use images::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};

@@ -316,6 +316,7 @@ impl RuntimeRoom {
             .statuses(uses.statuses)
             .config_objects(uses.objects.config_objects)
             .services(uses.objects.services)
+            .service_accounts(uses.objects.accounts)
             .runtime_classes(uses.objects.runtime_classes)
             .volumes(uses.volumes);
         manager = with(manager, uses.resources, CriRuntimeBuilder::container_resources);

@@ -11,7 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_client::Client;
 use kube_client::api::{Api, PostParams};
-use kubelet_core::{Clock, Error, Jitter, PodExt, PodUid, Result, ServiceAccountToken, ServiceAccountTokens};
+use kubelet_core::{
+    Clock, Error, Jitter, PodExt, PodUid, Result, ServiceAccountToken, ServiceAccountTokens, ServiceAccounts,
+};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -76,27 +78,6 @@ impl ApiServerTokens {
         self
     }
 
-    /// The same as [`token`](ServiceAccountTokens::token), but only for the service account with this UID. If the
-    /// account was deleted and created again with the same name, it does not return tokens of the old account. For
-    /// who has read the account and acts on what it says, as the kubelet does for credential provider plugins.
-    /// Volumes of pods name no UID, in the kubelet neither: their tokens are renewed in their time.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::SyncPod`] with the message of the API server, e.g. that the account has another UID.
-    ///
-    /// # Cancel safety
-    ///
-    /// May be dropped and called again.
-    pub async fn token_of_account(
-        &self,
-        pod: &Arc<Pod>,
-        account_uid: &str,
-        wanted: &ServiceAccountTokenProjection,
-    ) -> Result<String> {
-        Ok(self.get(pod, Some(account_uid), wanted).await?.text)
-    }
-
     /// `GetServiceAccountToken`
     async fn get(
         &self,
@@ -135,21 +116,16 @@ impl ApiServerTokens {
                 return Ok(kept);
             }
         };
-        Err(Error::SyncPod {
-            pod: pod.key(),
-            uid: pod.uid(),
-            message,
-        })
+        Err(failed(pod, message))
+    }
+
+    fn accounts(&self, pod: &Pod) -> Api<ServiceAccount> {
+        Api::namespaced(self.client.clone(), &pod.key().namespace)
     }
 
     /// Asks for one (`CreateToken`).
     async fn request(&self, pod: &Pod, wanted: &Key) -> Result<Token, String> {
         let seconds = wanted.seconds;
-        let account = pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.service_account_name.as_deref());
-        let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
         let key = pod.key();
         let request = TokenRequest {
             metadata: ObjectMeta {
@@ -169,13 +145,9 @@ impl ApiServerTokens {
             }),
             ..TokenRequest::default()
         };
-        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &key.namespace);
         let (parameters, asked_at) = (PostParams::default(), self.clock.now());
-        let asked = accounts.create_token_request(account, &parameters, &request);
-        let answer = match timeout(DEADLINE, asked).await {
-            Ok(answer) => answer.map_err(|error| error.to_string())?,
-            Err(elapsed) => return Err(elapsed.to_string()),
-        };
+        let (accounts, account) = (self.accounts(pod), account_name(pod));
+        let answer = in_time(accounts.create_token_request(account, &parameters, &request)).await?;
         let status = answer.status.unwrap_or_default();
         let (Some(text), Some(expires_at)) = (status.token, status.expiration_timestamp) else {
             return Err("the answer holds no token".to_owned());
@@ -216,5 +188,43 @@ impl ServiceAccountTokens for ApiServerTokens {
 
     fn forget(&self, uid: &PodUid) {
         self.kept.lock().retain(|key, _| key.pod != *uid);
+    }
+}
+
+/// Volumes of pods name no UID of the account, in the kubelet neither: their tokens are renewed in their time.
+#[async_trait]
+impl ServiceAccounts for ApiServerTokens {
+    async fn account(&self, pod: &Pod) -> Result<ServiceAccount> {
+        let account = in_time(self.accounts(pod).get(account_name(pod))).await;
+        account.map_err(|why| failed(pod, format!("failed to get service account: {why}")))
+    }
+
+    async fn account_token(&self, pod: &Pod, account_uid: &str, audience: &str) -> Result<String> {
+        let wanted = ServiceAccountTokenProjection {
+            audience: Some(audience.to_owned()),
+            ..ServiceAccountTokenProjection::default()
+        };
+        Ok(self.get(pod, Some(account_uid), &wanted).await?.text)
+    }
+}
+
+fn account_name(pod: &Pod) -> &str {
+    let spec = pod.spec.as_ref();
+    let name = spec.and_then(|spec| spec.service_account_name.as_deref());
+    name.filter(|name| !name.is_empty()).unwrap_or("default")
+}
+
+async fn in_time<T>(answer: impl Future<Output = kube_client::Result<T>>) -> Result<T, String> {
+    match timeout(DEADLINE, answer).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(elapsed) => Err(elapsed.to_string()),
+    }
+}
+
+fn failed(pod: &Pod, message: String) -> Error {
+    Error::SyncPod {
+        pod: pod.key(),
+        uid: pod.uid(),
+        message,
     }
 }

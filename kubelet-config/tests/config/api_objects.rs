@@ -9,6 +9,7 @@ use kubelet_config::{
 };
 use kubelet_core::{
     Clock, ConfigObjectChanges, ConfigObjectRef, ConfigObjects, Jitter, PodExt, ServiceAccountTokens,
+    ServiceAccounts,
 };
 use kubelet_testing::api_server::{ApiCall, ApiServer, Verb};
 use kubelet_testing::eventually;
@@ -299,40 +300,37 @@ async fn an_account_that_was_made_anew_gets_tokens_of_its_own() {
         ..Default::default()
     };
     let requests = || server.calls().count("create serviceaccounts/token");
-    let of_first = tokens.token_of_account(&pod, &first, &wanted).await.unwrap();
-    assert_eq!(
-        tokens.token_of_account(&pod, &first, &wanted).await.unwrap(),
-        of_first
-    );
+    let of = async |uid: &str| tokens.account_token(&pod, uid, "registry").await;
+    assert_eq!(tokens.account(&pod).await.unwrap().metadata.uid.unwrap(), first);
+    let of_first = of(&first).await.unwrap();
+    assert_eq!(of(&first).await.unwrap(), of_first);
     assert_eq!(requests(), 1);
     let for_volumes = tokens.token(&pod, &wanted).await.unwrap().text;
     assert_eq!(requests(), 2, "who names no UID has a token of its own");
 
     server.delete::<ServiceAccount>("default", "builder").unwrap();
-    let second = account().metadata.uid.unwrap();
-    let of_second = tokens.token_of_account(&pod, &second, &wanted).await.unwrap();
-    assert_ne!(of_second, of_first);
-    assert_eq!(
-        tokens.token_of_account(&pod, &second, &wanted).await.unwrap(),
-        of_second
+    let error = tokens.account(&pod).await.unwrap_err().to_string();
+    assert!(
+        error.contains(r#"serviceaccounts "builder" not found"#),
+        "{error}"
     );
+    let second = account().metadata.uid.unwrap();
+    let of_second = of(&second).await.unwrap();
+    assert_ne!(of_second, of_first);
+    assert_eq!(of(&second).await.unwrap(), of_second);
     assert_eq!(requests(), 3);
     assert_eq!(tokens.token(&pod, &wanted).await.unwrap().text, for_volumes);
 
     // The one before is gone: once its tokens are over there are no more.
     advance(Duration::from_secs(3601)).await;
-    let error = tokens
-        .token_of_account(&pod, &first, &wanted)
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = of(&first).await.unwrap_err().to_string();
     assert!(
         error.contains("does not match the UID of the service account"),
         "{error}"
     );
-    tokens.token_of_account(&pod, &second, &wanted).await.unwrap();
+    of(&second).await.unwrap();
     tokens.forget(&pod.uid());
-    tokens.token_of_account(&pod, &second, &wanted).await.unwrap();
+    of(&second).await.unwrap();
     assert_eq!(requests(), 6, "forgotten with its pod");
 }
 

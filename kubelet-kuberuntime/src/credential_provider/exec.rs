@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::GoDuration;
@@ -13,6 +14,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
 use super::CredentialProvider;
+use super::service_account::Identity;
 
 /// How long a plugin may take; the kubelet has no setting for it.
 const PLUGIN_DEADLINE: Duration = Duration::from_secs(60);
@@ -58,14 +60,29 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duratio
     duration.map(positive).transpose()
 }
 
+/// What a plugin is asked (`CredentialProviderRequest`).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Question {
+    /// The full name of the image, without tag and digest.
+    pub(super) image: String,
+    /// The service account of the pod, for a plugin that gets its token.
+    pub(super) account: Option<Arc<Identity>>,
+}
+
 /// Calls the plugin for an image. An error contains nothing of its standard output, which may have secrets.
-pub(super) async fn ask(provider: &CredentialProvider, image: &str) -> Result<Answer, String> {
-    let name = &provider.name;
-    let request = json!({
+pub(super) async fn ask(provider: &CredentialProvider, question: &Question) -> Result<Answer, String> {
+    let (name, image) = (&provider.name, &question.image);
+    let mut request = json!({
         "kind": "CredentialProviderRequest",
         "apiVersion": provider.api_version,
         "image": image,
     });
+    if let Some(account) = &question.account {
+        request["serviceAccountToken"] = account.token.as_str().into();
+        if !account.annotations.is_empty() {
+            request["serviceAccountAnnotations"] = json!(account.annotations);
+        }
+    }
     let began = Instant::now();
     let ran = timeout(PLUGIN_DEADLINE, run(provider, &request)).await;
     let took = began.elapsed().as_secs_f64();

@@ -3,18 +3,24 @@
 mod cache;
 mod exec;
 mod plugin;
+mod service_account;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::ServiceAccounts;
+
 use self::plugin::Plugin;
-use crate::images::Keyring;
+pub use self::service_account::{ServiceAccountTokenAttributes, ServiceAccountTokenCacheType};
+use crate::images::{Keyring, Source};
 
 /// A credential provider plugin, which is called when an image is pulled: one of the `providers` of
-/// `CredentialProviderConfig`. Its `tokenAttributes` are not supported: a plugin gets no service account token.
+/// `CredentialProviderConfig`.
 ///
 /// The supported versions of `credentialprovider.kubelet.k8s.io` are `v1`, `v1beta1` and `v1alpha1`. A plugin has a
 /// minute to answer.
@@ -37,6 +43,9 @@ pub struct CredentialProvider {
     pub args: Vec<String>,
     /// `env`: variables besides the agent's own.
     pub env: BTreeMap<String, String>,
+    /// `tokenAttributes`: the service account token that it gets of the pod, from the
+    /// [`service_accounts`](crate::CriRuntimeBuilder::service_accounts). `None`: none.
+    pub token_attributes: Option<ServiceAccountTokenAttributes>,
 }
 
 impl CredentialProvider {
@@ -58,6 +67,7 @@ impl CredentialProvider {
             api_version: Self::API_VERSIONS[0].to_owned(),
             args: Vec::new(),
             env: BTreeMap::new(),
+            token_attributes: None,
         }
     }
 
@@ -67,6 +77,17 @@ impl CredentialProvider {
         let of = |problem: String| Some(format!("credential provider {name}: {problem}"));
         if !Self::API_VERSIONS.contains(&self.api_version.as_str()) {
             return of(format!("api_version {:?} is not supported", self.api_version));
+        }
+        if let Some(attributes) = &self.token_attributes {
+            if self.api_version != Self::API_VERSIONS[0] {
+                return of(format!(
+                    "api_version {:?} has no token_attributes",
+                    self.api_version
+                ));
+            }
+            if attributes.audience.is_empty() {
+                return of("the audience of its token is empty".to_owned());
+            }
         }
         if self.match_images.is_empty() {
             return of("match_images is empty".to_owned());
@@ -84,20 +105,24 @@ impl CredentialProvider {
 /// All plugins of an agent (`externalCredentialProviderKeyring`).
 pub(crate) struct CredentialProviders {
     plugins: Vec<Plugin>,
+    accounts: Arc<dyn ServiceAccounts>,
 }
 
 impl CredentialProviders {
-    pub(crate) fn new(providers: Vec<CredentialProvider>) -> Self {
+    pub(crate) fn new(providers: Vec<CredentialProvider>, accounts: Arc<dyn ServiceAccounts>) -> Self {
         Self {
             plugins: providers.into_iter().map(Plugin::new).collect(),
+            accounts,
         }
     }
 
-    /// The credentials for an image. Calls each plugin that matches, one after the other.
-    pub(crate) async fn keyring(&self, repository: &str) -> Keyring {
+    /// The credentials for an image of this pod. Calls each plugin that matches, one after the other.
+    pub(crate) async fn keyring(&self, repository: &str, pod: &Pod) -> Keyring {
         let mut keyring = Keyring::default();
         for plugin in &self.plugins {
-            keyring.add(None, plugin.provide(repository).await);
+            let provided = plugin.provide(repository, pod, &*self.accounts).await;
+            let source = provided.account.map(Source::ServiceAccount).map(Arc::new);
+            keyring.add(source, provided.config);
         }
         keyring
     }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::{PodExt, ServiceAccounts};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::CredentialProvider;
-use super::cache::{Cache, GLOBAL, registry};
-use super::exec::{Answer, ask};
-use crate::images::{DockerConfig, Login, urls_match};
+use super::cache::{AccountKey, Cache, GLOBAL, registry};
+use super::exec::{Answer, Question, ask};
+use super::service_account::{ForPod, Identity, ServiceAccountTokenCacheType};
+use crate::images::{Coordinates, DockerConfig, Login, urls_match};
 
 type Asked = BoxFuture<'static, Result<Answer, String>>;
 
@@ -19,8 +22,16 @@ type Asked = BoxFuture<'static, Result<Answer, String>>;
 pub(crate) struct Plugin {
     provider: Arc<CredentialProvider>,
     cache: Cache,
-    /// The unfinished runs by image: another request for the same image waits for the same answer.
-    asking: Mutex<HashMap<String, WeakShared<Asked>>>,
+    /// The unfinished runs: another request with the same question waits for the same answer.
+    asking: Mutex<HashMap<Question, WeakShared<Asked>>>,
+}
+
+/// Credentials, and the service account that they are for.
+#[derive(Default)]
+pub(crate) struct Provided {
+    pub(crate) config: DockerConfig,
+    /// `None`: for all pods.
+    pub(crate) account: Option<Coordinates>,
 }
 
 impl Plugin {
@@ -32,51 +43,117 @@ impl Plugin {
         }
     }
 
-    /// Its credentials for an image (`provide`); none if it fails, which is logged. `repository` is the full image name
-    /// without tag and digest.
-    pub(crate) async fn provide(&self, repository: &str) -> DockerConfig {
+    /// Its credentials for an image (`provideWithCoordinates`); none if it fails, which is logged. `repository` is the full
+    /// image name without tag and digest.
+    pub(crate) async fn provide(
+        &self,
+        repository: &str,
+        pod: &Pod,
+        accounts: &dyn ServiceAccounts,
+    ) -> Provided {
         let patterns = &self.provider.match_images;
         if !patterns.iter().any(|pattern| urls_match(pattern, repository)) {
-            return DockerConfig::new();
+            return Provided::default();
         }
-        if let Some(config) = self.cache.get(repository) {
-            return config;
-        }
-        let provided = self.ask_once(repository).await;
-        let provided = provided.and_then(|answer| self.keep(repository, answer));
+        let provider = &self.provider.name;
+        let provided = match self.identity(pod, accounts).await {
+            Ok(ForPod::WithAccount(account)) => self.of_account(repository, Some(account)).await,
+            Ok(ForPod::WithoutAccount) => self.of_account(repository, None).await,
+            Ok(ForPod::NoCall(why)) => {
+                tracing::debug!(
+                    provider,
+                    image = repository,
+                    pod = %pod.key(),
+                    uid = pod.uid_str(),
+                    why,
+                    "a credential provider is not called"
+                );
+                return Provided::default();
+            }
+            Err(error) => Err(error),
+        };
         provided.unwrap_or_else(|error| {
-            let provider = &self.provider.name;
             tracing::error!(
                 provider,
                 image = repository,
+                pod = %pod.key(),
+                uid = pod.uid_str(),
                 error,
                 "a credential provider failed"
             );
-            DockerConfig::new()
+            Provided::default()
         })
     }
 
-    async fn ask_once(&self, image: &str) -> Result<Answer, String> {
-        self.asked(image).await
+    async fn identity(&self, pod: &Pod, accounts: &dyn ServiceAccounts) -> Result<ForPod, String> {
+        match &self.provider.token_attributes {
+            Some(attributes) => attributes.of(pod, accounts).await,
+            None => Ok(ForPod::WithoutAccount),
+        }
     }
 
-    /// The unfinished run for this image, or a new one.
-    fn asked(&self, image: &str) -> Shared<Asked> {
+    /// From the cache, or from the plugin (`provide`).
+    async fn of_account(&self, image: &str, account: Option<Identity>) -> Result<Provided, String> {
+        let for_account = account.as_ref().map(|account| account.coordinates.clone());
+        let key = account.as_ref().and_then(|account| self.key(account));
+        let config = match self.cache.get(image, &key) {
+            Some(config) => config,
+            None => {
+                let question = Question {
+                    image: image.to_owned(),
+                    account: account.map(Arc::new),
+                };
+                let answer = self.asked(&question).await?;
+                self.check(&answer, &question)?;
+                self.keep(image, key, answer)?
+            }
+        };
+        Ok(Provided {
+            config,
+            account: for_account,
+        })
+    }
+
+    fn key(&self, account: &Identity) -> Option<AccountKey> {
+        let attributes = self.provider.token_attributes.as_ref()?;
+        Some(AccountKey::new(account, attributes.cache_type))
+    }
+
+    /// The unfinished run with this question, or a new one.
+    fn asked(&self, question: &Question) -> Shared<Asked> {
         let mut asking = self.asking.lock();
-        let goes_on = asking.get(image).and_then(WeakShared::upgrade);
+        let goes_on = asking.get(question).and_then(WeakShared::upgrade);
         if let Some(goes_on) = goes_on.filter(|run| run.peek().is_none()) {
             return goes_on;
         }
         asking.retain(|_, run| run.upgrade().is_some());
-        let (provider, about) = (self.provider.clone(), image.to_owned());
+        let (provider, about) = (self.provider.clone(), question.clone());
         let run = async move { ask(&provider, &about).await }.boxed().shared();
         if let Some(weak) = run.downgrade() {
-            asking.insert(image.to_owned(), weak);
+            asking.insert(question.clone(), weak);
         }
         run
     }
 
-    fn keep(&self, image: &str, answer: Answer) -> Result<DockerConfig, String> {
+    /// Credentials that are cached for an account must not be the token, which ends before them.
+    fn check(&self, answer: &Answer, question: &Question) -> Result<(), String> {
+        let (Some(attributes), Some(account)) = (&self.provider.token_attributes, &question.account) else {
+            return Ok(());
+        };
+        let mut auths = answer.auth.iter().flat_map(|auth| auth.values());
+        if attributes.cache_type != ServiceAccountTokenCacheType::Token
+            && auths.any(|auth| auth.password == account.token)
+        {
+            return Err(
+                "credential provider plugin returned the service account token as the password which is not allowed \
+                 when service account cache type is not set to 'Token'"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    fn keep(&self, image: &str, account: Option<AccountKey>, answer: Answer) -> Result<DockerConfig, String> {
         let key = match answer.cache_key_type.as_str() {
             "Image" => image,
             "Registry" => registry(image),
@@ -103,7 +180,7 @@ impl Plugin {
             .unwrap_or(self.provider.default_cache_duration);
         if !lifetime.is_zero() {
             let expires = Instant::now().checked_add(lifetime);
-            self.cache.add(key.to_owned(), config.clone(), expires);
+            self.cache.add(key.to_owned(), account, config.clone(), expires);
         }
         Ok(config)
     }

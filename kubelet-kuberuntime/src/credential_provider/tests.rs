@@ -2,6 +2,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kubelet_core::{NoServiceAccounts, PodExt};
+use parking_lot::Mutex;
+
+use super::service_account::ServiceAccountTokenCacheType::{ServiceAccount as OfAccount, Token};
 use super::*;
 use crate::counted::Counted;
 
@@ -54,8 +60,61 @@ impl Program {
 }
 
 async fn user(plugin: &Plugin, image: &str) -> Option<String> {
-    let config = plugin.provide(image).await;
-    config.into_values().next().map(|login| login.username)
+    let provided = plugin.provide(image, &Pod::default(), &NoServiceAccounts).await;
+    assert_eq!(provided.account, None);
+    provided.config.into_values().next().map(|login| login.username)
+}
+
+/// The service account `ns/builder`, with a token for each pod. Keeps the audiences that were asked for.
+#[derive(Default)]
+struct Accounts {
+    annotations: BTreeMap<String, String>,
+    uid: Mutex<String>,
+    audiences: Mutex<Vec<String>>,
+}
+
+impl Accounts {
+    fn annotated(annotations: &[(&str, &str)]) -> Self {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Self {
+            annotations: annotations.iter().map(owned).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+#[async_trait]
+impl ServiceAccounts for Accounts {
+    async fn account(&self, pod: &Pod) -> kubelet_core::Result<ServiceAccount> {
+        let name = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.service_account_name.as_deref());
+        if name != Some("builder") {
+            return NoServiceAccounts.account(pod).await;
+        }
+        let mut account = ServiceAccount::default();
+        account.metadata.namespace = Some("ns".into());
+        account.metadata.name = Some("builder".into());
+        account.metadata.uid = Some(self.uid.lock().clone());
+        account.metadata.annotations = Some(self.annotations.clone());
+        Ok(account)
+    }
+
+    async fn account_token(&self, pod: &Pod, uid: &str, audience: &str) -> kubelet_core::Result<String> {
+        assert_eq!(uid, *self.uid.lock());
+        self.audiences.lock().push(audience.to_owned());
+        Ok(format!("token-of-{}", pod.uid()))
+    }
+}
+
+fn pod(uid: &str, account: Option<&str>) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.uid = Some(uid.into());
+    pod.metadata.namespace = Some("ns".into());
+    let spec = pod.spec.get_or_insert_default();
+    spec.service_account_name = account.map(str::to_owned);
+    pod
 }
 
 #[tokio::test]
@@ -120,11 +179,11 @@ async fn answers_are_kept_for_what_they_say() {
 async fn answers_expire() {
     let program = Program::answering(r#""cacheDuration":"10m","cacheKeyType":"Global","auth":{"r.io":{}}"#);
     let plugin = Plugin::new(program.provider());
-    plugin.provide("r.io/a").await;
+    user(&plugin, "r.io/a").await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(601)).await;
     tokio::time::resume();
-    plugin.provide("r.io/a").await;
+    user(&plugin, "r.io/a").await;
     assert_eq!(program.requests().len(), 2);
 }
 
@@ -171,6 +230,123 @@ async fn a_plugin_that_fails_gives_nothing() {
     }
 }
 
+#[tokio::test]
+async fn a_plugin_gets_what_it_asks_for_of_the_pods_service_account() {
+    // the pod's account, whether one is required, required and optional annotations; what the plugin gets, if it is called
+    type Case<'a> = (
+        Option<&'a str>,
+        bool,
+        &'a [&'a str],
+        &'a [&'a str],
+        Option<&'a str>,
+    );
+    let cases: [Case<'_>; 8] = [
+        (
+            Some("builder"),
+            true,
+            &[],
+            &[],
+            Some(r#""serviceAccountToken":"token-of-1""#),
+        ),
+        (
+            Some("builder"),
+            true,
+            &["a/role"],
+            &["a/team", "a/none"],
+            Some(
+                r#""serviceAccountAnnotations":{"a/role":"r","a/team":"t"},"serviceAccountToken":"token-of-1""#,
+            ),
+        ),
+        (Some("builder"), true, &["a/none"], &[], None),
+        (None, true, &[], &[], None),
+        (Some(""), true, &[], &[], None),
+        (None, false, &[], &["a/team"], Some("")),
+        (
+            Some("builder"),
+            false,
+            &[],
+            &["a/none"],
+            Some(r#""serviceAccountToken":"token-of-1""#),
+        ),
+        (Some("deleted"), false, &[], &[], None),
+    ];
+    for (account, require, required, optional, expected) in cases {
+        let program =
+            Program::answering(r#""cacheKeyType":"Image","auth":{"r.io":{"username":"u","password":"p"}}"#);
+        let mut provider = program.provider();
+        let mut attributes = ServiceAccountTokenAttributes::new("registry", OfAccount);
+        attributes.require_service_account = require;
+        attributes.required_annotation_keys = required.iter().map(|key| (*key).to_owned()).collect();
+        attributes.optional_annotation_keys = optional.iter().map(|key| (*key).to_owned()).collect();
+        provider.token_attributes = Some(attributes);
+        let plugin = Plugin::new(provider);
+        let accounts = Accounts::annotated(&[("a/role", "r"), ("a/team", "t"), ("a/other", "o")]);
+        let provided = plugin.provide("r.io/a", &pod("1", account), &accounts).await;
+
+        let of_account = expected.filter(|more| !more.is_empty());
+        assert_eq!(
+            provided.config.len(),
+            usize::from(expected.is_some()),
+            "{account:?}"
+        );
+        assert_eq!(provided.account.is_some(), of_account.is_some(), "{account:?}");
+        assert_eq!(accounts.audiences.lock().len(), usize::from(of_account.is_some()));
+        assert!(
+            accounts
+                .audiences
+                .lock()
+                .iter()
+                .all(|audience| audience == "registry")
+        );
+        let more = of_account.map(|more| format!(",{more}")).unwrap_or_default();
+        let request =
+            format!(r#"{{"apiVersion":"{V1}","image":"r.io/a","kind":"CredentialProviderRequest"{more}}}"#);
+        assert_eq!(
+            program.requests(),
+            Vec::from_iter(expected.map(|_| request)),
+            "{account:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn credentials_are_kept_for_an_account_or_a_token() {
+    for (cache_type, times) in [(OfAccount, 2), (Token, 3)] {
+        let program = Program::answering(
+            r#""cacheDuration":"1h","cacheKeyType":"Global","auth":{"r.io":{"username":"u","password":"p"}}"#,
+        );
+        let mut provider = program.provider();
+        provider.token_attributes = Some(ServiceAccountTokenAttributes::new("registry", cache_type));
+        let (plugin, accounts) = (Plugin::new(provider), Accounts::default());
+        for (uid, image) in [("1", "r.io/a"), ("1", "r.io/b"), ("2", "r.io/a")] {
+            plugin.provide(image, &pod(uid, Some("builder")), &accounts).await;
+        }
+        // The account is deleted and created again.
+        "new".clone_into(&mut accounts.uid.lock());
+        let provided = plugin
+            .provide("r.io/a", &pod("1", Some("builder")), &accounts)
+            .await;
+        assert_eq!(provided.account.unwrap().uid, "new");
+        assert_eq!(program.requests().len(), times, "{cache_type:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_no_password_that_is_kept_for_an_account() {
+    for (cache_type, known) in [(OfAccount, 0), (Token, 1)] {
+        let program = Program::answering(
+            r#""cacheKeyType":"Image","auth":{"r.io":{"username":"u","password":"token-of-1"}}"#,
+        );
+        let mut provider = program.provider();
+        provider.token_attributes = Some(ServiceAccountTokenAttributes::new("registry", cache_type));
+        let plugin = Plugin::new(provider);
+        let provided = plugin
+            .provide("r.io/a", &pod("1", Some("builder")), &Accounts::default())
+            .await;
+        assert_eq!(provided.config.len(), known, "{cache_type:?}");
+    }
+}
+
 #[test]
 fn what_is_wrong_with_one_is_told() {
     let program = Program::new("");
@@ -187,6 +363,17 @@ fn what_is_wrong_with_one_is_told() {
     assert_eq!(
         problem(|provider| provider.api_version = "v7".into()),
         "credential provider test: api_version \"v7\" is not supported"
+    );
+    assert_eq!(
+        problem(|provider| provider.token_attributes = Some(ServiceAccountTokenAttributes::new("", Token))),
+        "credential provider test: the audience of its token is empty"
+    );
+    assert_eq!(
+        problem(|provider| {
+            provider.api_version = V1.replace("v1", "v1beta1");
+            provider.token_attributes = Some(ServiceAccountTokenAttributes::new("registry", Token));
+        }),
+        "credential provider test: api_version \"credentialprovider.kubelet.k8s.io/v1beta1\" has no token_attributes"
     );
     assert_eq!(
         problem(|provider| provider.match_images.clear()),

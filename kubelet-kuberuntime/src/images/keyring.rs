@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubelet_core::Disk;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -21,19 +22,38 @@ const DEFAULT_REGISTRY_HOST: &str = "index.docker.io";
 /// How long the node's own credentials are cached (`NewDefaultDockerKeyring`).
 const NODE_CONFIG_LIFETIME: Duration = Duration::from_secs(5 * 60);
 
-/// The secret that credentials come from. Credentials without a source are for every pod of the node.
+/// The object that credentials come from (`CredentialSource`). Credentials without a source are for every pod of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SecretCoordinates {
-    pub(super) uid: String,
-    pub(super) namespace: String,
-    pub(super) name: String,
+pub(crate) enum Source {
+    /// A pull secret.
+    Secret(Coordinates),
+    /// The service account whose token a credential provider plugin got.
+    ServiceAccount(Coordinates),
+}
+
+/// Names an object of the API.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Coordinates {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Coordinates {
+    pub(crate) fn of(metadata: &ObjectMeta) -> Self {
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// Credentials, and where they come from (`TrackedAuthConfig`).
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) login: Login,
-    pub(super) source: Option<Arc<SecretCoordinates>>,
+    pub(super) source: Option<Arc<Source>>,
 }
 
 impl Credentials {
@@ -93,22 +113,17 @@ impl Keyring {
                 _ => None,
             };
             let Some(parsed) = parsed else { continue };
-            let metadata = &secret.metadata;
-            let coordinates = SecretCoordinates {
-                uid: metadata.uid.clone().unwrap_or_default(),
-                namespace: metadata.namespace.clone().unwrap_or_default(),
-                name: metadata.name.clone().unwrap_or_default(),
-            };
+            let coordinates = Coordinates::of(&secret.metadata);
             let config = parsed.map_err(|problem| {
                 format!("secret {}/{}: {problem}", coordinates.namespace, coordinates.name)
             })?;
-            keyring.add(Some(Arc::new(coordinates)), config);
+            keyring.add(Some(Arc::new(Source::Secret(coordinates))), config);
         }
         Ok(keyring)
     }
 
     /// Adds credentials. A location that is not a URL is logged and skipped.
-    pub(crate) fn add(&mut self, source: Option<Arc<SecretCoordinates>>, config: DockerConfig) {
+    pub(crate) fn add(&mut self, source: Option<Arc<Source>>, config: DockerConfig) {
         for (location, login) in config {
             let Some(key) = location_key(&location) else {
                 tracing::warn!(location, "skipping credentials: their location is not a URL");
@@ -271,8 +286,10 @@ mod tests {
         for (repository, expected) in cases {
             assert_eq!(users(&keyring, repository), expected, "{repository}");
         }
-        let source = keyring.lookup("rq.io/app")[0].source.clone().unwrap();
-        assert_eq!((source.name.as_str(), source.uid.as_str()), ("one", "uid-of-one"));
+        let source = keyring.lookup("rq.io/app")[0].source.clone();
+        let coordinates = Coordinates::of(&secrets[0].metadata);
+        assert_eq!(coordinates.uid, "uid-of-one");
+        assert_eq!(source.as_deref(), Some(&Source::Secret(coordinates)));
     }
 
     #[test]

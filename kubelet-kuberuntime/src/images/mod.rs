@@ -28,7 +28,7 @@ use crate::credential_provider::CredentialProviders;
 use kubelet_cri::{Error, ImageService, v1};
 
 pub(crate) use self::docker_config::{DockerConfig, Login};
-pub(crate) use self::keyring::Keyring;
+pub(crate) use self::keyring::{Coordinates, Keyring, Source};
 pub(crate) use self::pull::aggregate;
 pub(crate) use self::pull_records::PullRecords;
 pub(crate) use self::registry_url::urls_match;
@@ -331,7 +331,8 @@ impl Request<'_> {
             let mut credentials = Keyring::of_secrets(self.wanted.pull_secrets)?.lookup(&repository);
             let manager = self.manager;
             credentials.extend(manager.node_keyring.keyring().await.lookup(&repository));
-            credentials.extend(manager.providers.keyring(&repository).await.lookup(&repository));
+            let of_plugins = manager.providers.keyring(&repository, self.wanted.pod).await;
+            credentials.extend(of_plugins.lookup(&repository));
             Ok(credentials)
         };
         match self.credentials.get_or_init(lookup).await {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::PodStatus;
-use kubelet_core::{ContainerId, PodStatusInput};
+use kubelet_core::{ContainerId, NoServiceAccounts, PodStatusInput};
 use parking_lot::Mutex;
 use tokio::time::{Instant, advance, sleep};
 
@@ -138,7 +138,7 @@ async fn manager(
         recorder: events.clone(),
         statuses: None,
         settings,
-        providers: CredentialProviders::new(Vec::new()),
+        providers: CredentialProviders::new(Vec::new(), Arc::new(NoServiceAccounts)),
         root_dir: &root_dir,
         disk: Disk::inline(),
         clock: Clock::starting_at("2026-01-02T03:04:05Z".parse().unwrap()),

@@ -136,7 +136,8 @@ impl ClusterRoom {
                 objects.config_objects = manager.handle();
                 self.objects = Some(manager);
             }
-            objects.tokens = Arc::new(ApiServerTokens::new(client.clone()));
+            let tokens = Arc::new(ApiServerTokens::new(client.clone()));
+            (objects.tokens, objects.accounts) = (tokens.clone(), tokens);
             let informer = Informer::services(client.clone());
             objects.services = Arc::new(informer.handle());
             tasks.add("services", |shutdown| informer.run(shutdown));

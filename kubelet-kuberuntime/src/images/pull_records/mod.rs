@@ -16,7 +16,9 @@ use kubelet_core::{Clock, Disk};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::record::{ImagePullCredentials, ImagePullIntent, ImagePullSecret, ImagePulledRecord};
+use self::record::{
+    ImagePullCredentials, ImagePullIntent, ImagePullSecret, ImagePullServiceAccount, ImagePulledRecord,
+};
 use super::ImagePullCredentialsVerificationPolicy;
 use super::keyring::Credentials;
 use kubelet_cri::v1;
@@ -176,14 +178,13 @@ impl PullRecords {
             Some(credentials) if credentials.node_pods_accessible => {
                 (Known::Usable, Some("credentialRecordFound"))
             }
-            // Credentials of service accounts are not supported, so none of them matches.
-            Some(credentials) if !credentials.kubernetes_secrets.is_empty() => (Known::WithCredentials, None),
+            Some(credentials) if !credentials.is_empty() => (Known::WithCredentials, None),
             Some(_) | None => (Known::MustPull, Some("mustAuthenticate")),
         }
     }
 
-    /// Whether one of the pod's credentials is a credential of a pull: the same secret, or another one with the same
-    /// content. A match is recorded.
+    /// Whether one of the pod's credentials is a credential of a pull: the same secret or service account, or another secret
+    /// with the same content. A match is recorded.
     pub(super) async fn matches(&self, image: &str, image_ref: &str, credentials: &[Credentials]) -> bool {
         let found = {
             let state = self.shared.state.lock();
@@ -191,8 +192,7 @@ impl PullRecords {
                 let mapping = &pulled.record.credential_mapping;
                 mapping.get(without_tag_and_digest(image))
             });
-            let known = known.map_or(&[][..], |known| &known.kubernetes_secrets);
-            find_match(known, credentials)
+            known.and_then(|known| find_match(known, credentials))
         };
         count_check(match &found {
             Some(_) => "credentialRecordFound",
@@ -393,7 +393,15 @@ enum Match {
     ToRemember(ImagePullSecret),
 }
 
-fn find_match(known: &[ImagePullSecret], credentials: &[Credentials]) -> Option<Match> {
+fn find_match(known: &ImagePullCredentials, credentials: &[Credentials]) -> Option<Match> {
+    let accounts = &known.kubernetes_service_accounts;
+    // Plugins all get tokens of the pod's own account.
+    let account = credentials.iter().find_map(ImagePullServiceAccount::of);
+    let same_account = account.is_some_and(|account| accounts.contains(&account));
+    find_secret(&known.kubernetes_secrets, credentials).or(same_account.then_some(Match::AsRecorded))
+}
+
+fn find_secret(known: &[ImagePullSecret], credentials: &[Credentials]) -> Option<Match> {
     let room = known.len() < MATCHED_SECRETS_MAX;
     for secret in credentials.iter().filter_map(ImagePullSecret::of) {
         for known in known {

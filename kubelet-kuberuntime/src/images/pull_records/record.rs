@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use super::super::keyring::{Credentials, SecretCoordinates};
+use super::super::keyring::{Coordinates, Credentials, Source};
 
 /// The version that is written.
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
@@ -48,7 +48,6 @@ pub(super) struct ImagePulledRecord {
 pub(super) struct ImagePullCredentials {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) kubernetes_secrets: Vec<ImagePullSecret>,
-    /// Only a kubelet writes this field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) kubernetes_service_accounts: Vec<ImagePullServiceAccount>,
     /// Pulled without credentials, or with the node's: any pod may use the image.
@@ -69,9 +68,9 @@ pub(super) struct ImagePullSecret {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ImagePullServiceAccount {
-    uid: String,
-    namespace: String,
-    name: String,
+    pub(super) uid: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
 }
 
 /// An object that is stored in a file.
@@ -111,21 +110,31 @@ impl Record for ImagePulledRecord {
 }
 
 impl ImagePullCredentials {
+    /// Whether no pod may use the image without a pull of its own.
+    pub(super) fn is_empty(&self) -> bool {
+        self.kubernetes_secrets.is_empty() && self.kubernetes_service_accounts.is_empty()
+    }
+
     /// From the credentials of a pull (`trackedToImagePullCreds`).
     pub(super) fn of(used: Option<&Credentials>) -> Self {
-        let secret = used.and_then(ImagePullSecret::of);
+        let (secret, account) = (
+            used.and_then(ImagePullSecret::of),
+            used.and_then(ImagePullServiceAccount::of),
+        );
         Self {
-            node_pods_accessible: secret.is_none(),
+            node_pods_accessible: secret.is_none() && account.is_none(),
             kubernetes_secrets: secret.into_iter().collect(),
-            ..Self::default()
+            kubernetes_service_accounts: account.into_iter().collect(),
         }
     }
 }
 
 impl ImagePullSecret {
-    /// `None` for credentials that any pod of the node may use.
+    /// `None` for credentials that are not from a secret.
     pub(super) fn of(credentials: &Credentials) -> Option<Self> {
-        let SecretCoordinates { uid, namespace, name } = &**credentials.source.as_ref()?;
+        let Some(Source::Secret(Coordinates { uid, namespace, name })) = credentials.source.as_deref() else {
+            return None;
+        };
         Some(Self {
             uid: uid.clone(),
             namespace: namespace.clone(),
@@ -136,6 +145,22 @@ impl ImagePullSecret {
 
     pub(super) fn is_same_object(&self, other: &Self) -> bool {
         (&self.uid, &self.namespace, &self.name) == (&other.uid, &other.namespace, &other.name)
+    }
+}
+
+impl ImagePullServiceAccount {
+    /// `None` for credentials that are not from the token of a service account.
+    pub(super) fn of(credentials: &Credentials) -> Option<Self> {
+        let Some(Source::ServiceAccount(Coordinates { uid, namespace, name })) =
+            credentials.source.as_deref()
+        else {
+            return None;
+        };
+        Some(Self {
+            uid: uid.clone(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+        })
     }
 }
 
@@ -165,8 +190,17 @@ impl ImagePulledRecord {
             known.kubernetes_secrets.push(secret);
             changed = true;
         }
+        for account in new.kubernetes_service_accounts {
+            if !known.kubernetes_service_accounts.contains(&account) {
+                known.kubernetes_service_accounts.push(account);
+                changed = true;
+            }
+        }
         known
             .kubernetes_secrets
+            .sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
+        known
+            .kubernetes_service_accounts
             .sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
         changed
     }
@@ -241,8 +275,23 @@ mod tests {
             record.credential_mapping["a"].kubernetes_secrets,
             [secret("x", "1"), secret("y", "2")]
         );
+        let account = |name: &str| ImagePullServiceAccount {
+            uid: name.into(),
+            namespace: "ns".into(),
+            name: name.into(),
+        };
+        let of_account = |name: &str| ImagePullCredentials {
+            kubernetes_service_accounts: vec![account(name)],
+            ..Default::default()
+        };
+        assert!(record.merge("a", of_account("z")));
+        assert!(!record.merge("a", of_account("z")));
+        assert!(record.merge("a", of_account("w")));
+        let known = &record.credential_mapping["a"];
+        assert_eq!(known.kubernetes_service_accounts, [account("w"), account("z")]);
+        assert_eq!(known.kubernetes_secrets.len(), 2);
         assert!(record.merge("a", ImagePullCredentials::of(None)));
         assert!(!record.merge("a", of(secret("x", "1"))), "any pod may use it");
-        assert!(record.credential_mapping["a"].kubernetes_secrets.is_empty());
+        assert!(record.credential_mapping["a"].is_empty());
     }
 }

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
+use super::super::Login;
+use super::super::keyring::{Coordinates, Source};
 use super::*;
 use crate::counted::Counted;
 
@@ -101,6 +103,50 @@ async fn what_cannot_be_written_down_is_not_pulled() {
         "{refused}"
     );
     assert!(!records.has_intents());
+}
+
+fn of_account(name: &str, uid: &str) -> Credentials {
+    let account = Coordinates {
+        uid: uid.into(),
+        namespace: "ns".into(),
+        name: name.into(),
+    };
+    Credentials {
+        login: Login::default(),
+        source: Some(Arc::new(Source::ServiceAccount(account))),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_a_service_account_pulled_is_for_its_pods() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = records(dir.path()).await;
+    for account in [of_account("builder", "1"), of_account("admin", "3")] {
+        let pulling = records.begin("a:1").await.unwrap();
+        pulling.ended(Some(("sha256:1", Some(&account)))).await;
+    }
+    for records in [records, self::records(dir.path()).await] {
+        assert_eq!(records.check("a:1", "sha256:1"), Known::WithCredentials);
+        // Tokens and the logins that come from them change.
+        for (account, known) in [
+            (of_account("builder", "1"), true),
+            (of_account("admin", "3"), true),
+            (of_account("builder", "2"), false),
+            (of_account("other", "4"), false),
+        ] {
+            let matches = records.matches("a:1", "sha256:1", std::slice::from_ref(&account));
+            assert_eq!(matches.await, known, "{account:?}");
+        }
+        assert!(!records.matches("a:1", "sha256:1", &[]).await);
+        let mapping = &records.shared.state.lock().pulled["sha256:1"]
+            .record
+            .credential_mapping;
+        let names = mapping["a"].kubernetes_service_accounts.iter();
+        assert_eq!(
+            Vec::from_iter(names.map(|it| it.name.as_str())),
+            ["admin", "builder"]
+        );
+    }
 }
 
 #[test]
