@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 
 use crate::{Error, PodExt, Result};
 
-/// Reads the service accounts of pods, and issues tokens for who acts on what they say. The kubelet does so for credential
-/// provider plugins (`GetServiceAccountFunc`, `getServiceAccountTokenFunc`); for volumes see
+/// Reads the service accounts of pods and issues their tokens, for credential provider plugins
+/// (`GetServiceAccountFunc`, `getServiceAccountTokenFunc`). For volumes, see
 /// [`ServiceAccountTokens`](crate::ServiceAccountTokens).
 #[async_trait]
 pub trait ServiceAccounts: Send + Sync {
-    /// The service account that the pod's spec names, as the API server has it now.
+    /// The service account of the pod, as the API server has it now. It is `default` if the pod's spec names none.
     ///
     /// # Errors
     ///

@@ -23,13 +23,10 @@ pub(crate) fn remove(cgroup: &str) {
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 pub(crate) fn make_with_highest_weight(cgroup: &str) {
     for hierarchy in hierarchies() {
-        let has_weights = hierarchy.join("cpu.shares").exists()
-            || fs::read_to_string(hierarchy.join("cgroup.subtree_control"))
-                .is_ok_and(|controllers| controllers.split_whitespace().any(|name| name == "cpu"));
         let cgroup = hierarchy.join(cgroup);
-        if has_weights && fs::create_dir(&cgroup).is_ok() {
+        if fs::create_dir(&cgroup).is_ok() {
             for (file, weight) in HIGHEST_WEIGHT {
-                // Only one of the files is there, and tests also run without it, but slower.
+                // Most hierarchies have neither file.
                 let _ = fs::write(cgroup.join(file), weight);
             }
         }
@@ -38,9 +35,11 @@ pub(crate) fn make_with_highest_weight(cgroup: &str) {
 
 /// The hierarchies of cgroup v1, or the one of v2.
 fn hierarchies() -> Vec<PathBuf> {
-    let mut hierarchies = folders(Path::new(ROOT));
-    hierarchies.push(ROOT.into());
-    hierarchies
+    let root = Path::new(ROOT);
+    match root.join("cgroup.controllers").exists() {
+        true => vec![root.to_owned()],
+        false => folders(root),
+    }
 }
 
 fn remove_tree(cgroup: &Path) {

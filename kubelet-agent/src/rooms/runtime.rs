@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kubelet_config::credential_provider::CredentialProviderConfig;
 use kubelet_core::cgroups::{ExclusiveCpus, NoExclusiveCpus};
 use kubelet_core::runtime::streaming::{StreamingRuntime, StreamingServer};
 use kubelet_core::runtime::{ContainerLogs, Runtime, RuntimeReader};
@@ -87,6 +88,16 @@ pub(crate) fn check(settings: &Settings, parts: &Parts, problems: &mut Problems)
                 problems.add(field, error.to_string());
             }
         }
+    }
+    // Those of a file were checked when it was read.
+    let mut providers = CredentialProviderConfig::default();
+    providers
+        .providers
+        .extend(settings.credential_providers.iter().map(|(_, it)| it.clone()));
+    if !providers.providers.is_empty() {
+        let valid = providers.validate(&settings.feature_gates);
+        let valid = valid.map_err(kubelet_config::Error::from);
+        problems.note("--image-credential-provider-config", valid);
     }
 }
 

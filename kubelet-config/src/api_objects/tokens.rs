@@ -173,6 +173,7 @@ impl ApiServerTokens {
 
 kubelet_core::impl_debug!(ApiServerTokens);
 
+/// As in the kubelet, requests for volumes do not name the UID of the account.
 #[async_trait]
 impl ServiceAccountTokens for ApiServerTokens {
     async fn token(
@@ -191,12 +192,11 @@ impl ServiceAccountTokens for ApiServerTokens {
     }
 }
 
-/// Volumes of pods name no UID of the account, in the kubelet neither: their tokens are renewed in their time.
 #[async_trait]
 impl ServiceAccounts for ApiServerTokens {
     async fn account(&self, pod: &Pod) -> Result<ServiceAccount> {
         let account = in_time(self.accounts(pod).get(account_name(pod))).await;
-        account.map_err(|why| failed(pod, format!("failed to get service account: {why}")))
+        account.map_err(|why| failed(pod, why))
     }
 
     async fn account_token(&self, pod: &Pod, account_uid: &str, audience: &str) -> Result<String> {

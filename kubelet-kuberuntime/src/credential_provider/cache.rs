@@ -45,8 +45,8 @@ impl AccountKey {
 }
 
 impl Cache {
-    /// The cached credentials for the image: first by image, then by registry, then the global ones. `account` is `None` for a plugin
-    /// that gets no token.
+    /// The cached credentials for the image: first by image, then by registry, then the global ones. `account` is `None`
+    /// if the plugin gets no token.
     pub(super) fn get(&self, image: &str, account: &Option<AccountKey>) -> Option<DockerConfig> {
         let now = Instant::now();
         let entries = self.entries.lock();

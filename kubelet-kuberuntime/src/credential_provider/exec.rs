@@ -54,18 +54,16 @@ pub(super) struct Auth {
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let duration = Option::<GoDuration>::deserialize(deserializer)?;
-    let positive = |duration| {
-        Duration::try_from(duration).map_err(|_| serde::de::Error::custom("cacheDuration is negative"))
-    };
-    duration.map(positive).transpose()
+    // What is cached for less than no time is over at once.
+    Ok(duration.map(|duration| Duration::try_from(duration).unwrap_or_default()))
 }
 
 /// What a plugin is asked (`CredentialProviderRequest`).
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub(super) struct Question {
     /// The full name of the image, without tag and digest.
     pub(super) image: String,
-    /// The service account of the pod, for a plugin that gets its token.
+    /// The service account of the pod. `None`: the plugin gets no token.
     pub(super) account: Option<Arc<Identity>>,
 }
 

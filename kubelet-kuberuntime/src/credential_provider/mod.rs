@@ -43,8 +43,8 @@ pub struct CredentialProvider {
     pub args: Vec<String>,
     /// `env`: variables besides the agent's own.
     pub env: BTreeMap<String, String>,
-    /// `tokenAttributes`: the service account token that it gets of the pod, from the
-    /// [`service_accounts`](crate::CriRuntimeBuilder::service_accounts). `None`: none.
+    /// `tokenAttributes`: the token of the pod's service account that the plugin gets. The
+    /// [`service_accounts`](crate::CriRuntimeBuilder::service_accounts) issue it. `None`: no token.
     pub token_attributes: Option<ServiceAccountTokenAttributes>,
 }
 
@@ -87,6 +87,9 @@ impl CredentialProvider {
             }
             if attributes.audience.is_empty() {
                 return of("the audience of its token is empty".to_owned());
+            }
+            if !attributes.require_service_account && !attributes.required_annotation_keys.is_empty() {
+                return of("required_annotation_keys need require_service_account".to_owned());
             }
         }
         if self.match_images.is_empty() {

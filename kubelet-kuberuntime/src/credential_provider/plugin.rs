@@ -23,8 +23,11 @@ pub(crate) struct Plugin {
     provider: Arc<CredentialProvider>,
     cache: Cache,
     /// The unfinished runs: another request with the same question waits for the same answer.
-    asking: Mutex<HashMap<Question, WeakShared<Asked>>>,
+    asking: Mutex<HashMap<AskedKey, WeakShared<Asked>>>,
 }
+
+/// The image, and the service account with the hash of its token (`generateSingleFlightKey`).
+type AskedKey = (String, Option<AccountKey>);
 
 /// Credentials, and the service account that they are for.
 #[derive(Default)]
@@ -43,8 +46,8 @@ impl Plugin {
         }
     }
 
-    /// Its credentials for an image (`provideWithCoordinates`); none if it fails, which is logged. `repository` is the full
-    /// image name without tag and digest.
+    /// Its credentials for an image (`provideWithCoordinates`); none if it fails, which is logged. `repository` is the
+    /// full image name without tag and digest.
     pub(crate) async fn provide(
         &self,
         repository: &str,
@@ -78,6 +81,7 @@ impl Plugin {
                 image = repository,
                 pod = %pod.key(),
                 uid = pod.uid_str(),
+                service_account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref()),
                 error,
                 "a credential provider failed"
             );
@@ -121,8 +125,11 @@ impl Plugin {
 
     /// The unfinished run with this question, or a new one.
     fn asked(&self, question: &Question) -> Shared<Asked> {
+        let account = question.account.as_deref();
+        let account = account.map(|account| AccountKey::new(account, ServiceAccountTokenCacheType::Token));
+        let key = (question.image.clone(), account);
         let mut asking = self.asking.lock();
-        let goes_on = asking.get(question).and_then(WeakShared::upgrade);
+        let goes_on = asking.get(&key).and_then(WeakShared::upgrade);
         if let Some(goes_on) = goes_on.filter(|run| run.peek().is_none()) {
             return goes_on;
         }
@@ -130,12 +137,13 @@ impl Plugin {
         let (provider, about) = (self.provider.clone(), question.clone());
         let run = async move { ask(&provider, &about).await }.boxed().shared();
         if let Some(weak) = run.downgrade() {
-            asking.insert(question.clone(), weak);
+            asking.insert(key, weak);
         }
         run
     }
 
-    /// Credentials that are cached for an account must not be the token, which ends before them.
+    /// A token must not be the password of what is cached for all pods of its account: the cache would give one pod's
+    /// token to other pods.
     fn check(&self, answer: &Answer, question: &Question) -> Result<(), String> {
         let (Some(attributes), Some(account)) = (&self.provider.token_attributes, &question.account) else {
             return Ok(());

@@ -156,6 +156,7 @@ async fn answers_are_kept_for_what_they_say() {
         ("Image", "", 60, 2),
         ("Image", "", 0, 4),
         ("Image", r#""cacheDuration":"0s","#, 60, 4),
+        ("Image", r#""cacheDuration":"-1m","#, 60, 4),
         ("Image", r#""cacheDuration":null,"#, 60, 2),
         ("Registry", r#""cacheDuration":"1h30m","#, 0, 1),
         ("Global", "", 60, 1),
@@ -367,6 +368,14 @@ fn what_is_wrong_with_one_is_told() {
     assert_eq!(
         problem(|provider| provider.token_attributes = Some(ServiceAccountTokenAttributes::new("", Token))),
         "credential provider test: the audience of its token is empty"
+    );
+    assert_eq!(
+        problem(|provider| {
+            let mut attributes = ServiceAccountTokenAttributes::new("registry", Token);
+            attributes.required_annotation_keys = vec!["a/role".into()];
+            provider.token_attributes = Some(attributes);
+        }),
+        "credential provider test: required_annotation_keys need require_service_account"
     );
     assert_eq!(
         problem(|provider| {

@@ -20,13 +20,16 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub(crate) type DockerConfig = BTreeMap<String, Login>;
 
 /// `DockerConfigEntry`
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) username: String,
     pub(crate) password: String,
     /// Only used in the hash of the credentials.
     pub(crate) email: String,
 }
+
+// Without the password.
+kubelet_core::impl_debug!(Login: username, email);
 
 /// Reads the content of `.docker/config.json`, or of a secret's `.dockerconfigjson`.
 pub(super) fn parse_config_json(json: &[u8]) -> Result<DockerConfig, String> {

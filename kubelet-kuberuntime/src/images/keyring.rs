@@ -22,7 +22,8 @@ const DEFAULT_REGISTRY_HOST: &str = "index.docker.io";
 /// How long the node's own credentials are cached (`NewDefaultDockerKeyring`).
 const NODE_CONFIG_LIFETIME: Duration = Duration::from_secs(5 * 60);
 
-/// The object that credentials come from (`CredentialSource`). Credentials without a source are for every pod of the node.
+/// The object that credentials come from (`CredentialSource`). Credentials without a source are for every pod of the
+/// node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A pull secret.

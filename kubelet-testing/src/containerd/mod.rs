@@ -46,7 +46,8 @@ const LOG_LINES: usize = 40;
 /// Drop removes everything, also after a panic: containerd, its shims and containers, mounts, network namespaces, the
 /// bridge, the folder. If a test process was killed, the next fixture on the host removes what it left. Two things
 /// stay because others may need them: IP forwarding, which the bridge plugin turns on, and the empty cgroups above
-/// those of pods. When a panic drops the fixture, it prints the end of containerd's log.
+/// those of pods. The fixture makes these with the highest CPU weight, so that containers start also beside busy
+/// processes. When a panic drops the fixture, it prints the end of containerd's log.
 ///
 /// It runs in real time: do not use it under `tokio::time::pause`.
 ///

@@ -183,8 +183,8 @@ impl PullRecords {
         }
     }
 
-    /// Whether one of the pod's credentials is a credential of a pull: the same secret or service account, or another secret
-    /// with the same content. A match is recorded.
+    /// Whether one of the pod's credentials is a credential of a pull: the same secret or service account, or another
+    /// secret with the same content. A match is recorded.
     pub(super) async fn matches(&self, image: &str, image_ref: &str, credentials: &[Credentials]) -> bool {
         let found = {
             let state = self.shared.state.lock();
@@ -395,7 +395,7 @@ enum Match {
 
 fn find_match(known: &ImagePullCredentials, credentials: &[Credentials]) -> Option<Match> {
     let accounts = &known.kubernetes_service_accounts;
-    // Plugins all get tokens of the pod's own account.
+    // A pod has one account, so all plugins get tokens of the same one.
     let account = credentials.iter().find_map(ImagePullServiceAccount::of);
     let same_account = account.is_some_and(|account| accounts.contains(&account));
     find_secret(&known.kubernetes_secrets, credentials).or(same_account.then_some(Match::AsRecorded))
