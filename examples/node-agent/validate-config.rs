@@ -2,8 +2,8 @@
 //! it, or all for which it would not start.
 //!
 //! ```console
-//! $ cargo run --example validate-config -- /var/lib/kubelet/config.yaml --config-dir /etc/kubernetes/kubelet.conf.d
-//! $ cargo run --example validate-config -- config.yaml --this-node -- --kubeconfig=/etc/kubernetes/kubelet.conf
+//! $ cargo run -p node-agent --example validate-config -- /var/lib/kubelet/config.yaml --config-dir /etc/kubernetes/kubelet.conf.d
+//! $ cargo run -p node-agent --example validate-config -- config.yaml --this-node -- --kubeconfig=/etc/kubernetes/kubelet.conf
 //! ```
 
 use std::ffi::OsString;

@@ -1,5 +1,5 @@
-//! The types and traits of a kubelet, and the pod lifecycle engine. All other crates of the project build on this one. It
-//! depends on no gRPC, HTTP or API client.
+//! The types and traits of a kubelet, and the pod lifecycle engine. The other crates of the project build on this one,
+//! except `kubelet-plugins`, which stands alone. It depends on no gRPC, HTTP or API client.
 //!
 //! You implement traits for the parts that differ between node agents; this crate contains the engines that use them:
 //!

@@ -15,6 +15,7 @@
 //! | [`Calls`] | records the calls of a fake, with assertions that print the whole list |
 //! | [`FakeRecorder`] | keeps the events that an agent emits |
 //! | [`wait_until`], [`eventually!`] | wait for a condition instead of a time |
+//! | [`subscribe`] | sets the `tracing` subscriber of one test |
 //! | [`LeakCheck`] | finds leaked tasks, files and child processes |
 //!
 //! This test checks an agent of a few lines, which restarts a pod's container whenever it ends:
