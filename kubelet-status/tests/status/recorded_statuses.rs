@@ -14,7 +14,7 @@ use kubelet_core::{ContainerId, PodExt, PodStatusInput, ProbeResult, ProbeResult
 use kubelet_status::{NodeFacts, generate_api_pod_status};
 use serde_json::Value;
 
-/// Cases that are known to differ, each with the reason. They must differ: what was mended is to be taken out.
+/// Cases that are known to differ, each with the reason. They must differ: what was fixed is to be taken out.
 const MISSES: &[(u64, &str)] = &[];
 
 #[test]
