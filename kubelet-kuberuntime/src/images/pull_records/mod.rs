@@ -178,7 +178,7 @@ impl PullRecords {
             Some(credentials) if credentials.node_pods_accessible => {
                 (Known::Usable, Some("credentialRecordFound"))
             }
-            Some(credentials) if !credentials.is_empty() => (Known::WithCredentials, None),
+            Some(credentials) if !credentials.names_nobody() => (Known::WithCredentials, None),
             Some(_) | None => (Known::MustPull, Some("mustAuthenticate")),
         }
     }

@@ -110,8 +110,8 @@ impl Record for ImagePulledRecord {
 }
 
 impl ImagePullCredentials {
-    /// Whether no pod may use the image without a pull of its own.
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether it names neither a secret nor a service account.
+    pub(super) fn names_nobody(&self) -> bool {
         self.kubernetes_secrets.is_empty() && self.kubernetes_service_accounts.is_empty()
     }
 
@@ -292,6 +292,6 @@ mod tests {
         assert_eq!(known.kubernetes_secrets.len(), 2);
         assert!(record.merge("a", ImagePullCredentials::of(None)));
         assert!(!record.merge("a", of(secret("x", "1"))), "any pod may use it");
-        assert!(record.credential_mapping["a"].is_empty());
+        assert!(record.credential_mapping["a"].names_nobody());
     }
 }
