@@ -23,7 +23,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use self::back_off::PullBackOff;
 use self::keyring::{Credentials, NodeKeyring};
-use self::pull_records::Known;
+use self::pull_records::{Known, count_check};
 use crate::credential_provider::CredentialProviders;
 use kubelet_cri::{Error, ImageService, v1};
 
@@ -316,7 +316,8 @@ impl Request<'_> {
             Known::Usable => Ok(true),
             Known::MustPull => Ok(false),
             Known::WithCredentials => {
-                let credentials = self.credentials().await?;
+                let credentials = self.credentials().await;
+                let credentials = credentials.inspect_err(|_| count_check("error"))?;
                 Ok(records.matches(self.image, image_ref, credentials).await)
             }
         }

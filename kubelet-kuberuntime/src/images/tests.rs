@@ -508,15 +508,7 @@ async fn credentials_are_tried_one_after_the_other() {
 #[tokio::test(start_paused = true)]
 async fn a_pull_secret_that_cannot_be_read_is_told() {
     let world = world(ImagePullSettings::default()).await;
-    let mut secret = Secret::clone(&pull_secret("s", "ann"));
-    secret.data = Some(
-        [(
-            ".dockerconfigjson".to_owned(),
-            k8s_openapi::ByteString(b"[]".into()),
-        )]
-        .into(),
-    );
-    let failure = ensure_with(&world.manager, "u", "r.io/a:1", "", &[Arc::new(secret)])
+    let failure = ensure_with(&world.manager, "u", "r.io/a:1", "", &[broken_secret()])
         .await
         .unwrap_err();
     let problem = "secret ns/s: the Docker configuration is not an object";
@@ -525,6 +517,34 @@ async fn a_pull_secret_that_cannot_be_read_is_told() {
         (problem, problem)
     );
     assert_eq!(world.pulls(), 0);
+}
+
+fn broken_secret() -> Arc<Secret> {
+    let mut secret = Secret::clone(&pull_secret("s", "ann"));
+    let broken = k8s_openapi::ByteString(b"[]".into());
+    secret.data = Some([(".dockerconfigjson".to_owned(), broken)].into());
+    Arc::new(secret)
+}
+
+#[test]
+fn who_may_use_an_image_that_is_there_is_counted() {
+    let counted = Counted::of("kubelet_imagemanager_image_mustpull_checks_total ", async {
+        let world = world(ImagePullSettings::default()).await;
+        world.owns("r.io/a:1", "ann");
+        let good = [pull_secret("s", "ann")];
+        for secrets in [&good[..], &good, &[], &[broken_secret()]] {
+            let _ = ensure_with(&world.manager, "u", "r.io/a:1", "", secrets).await;
+        }
+    });
+    let expected = [
+        ("credentialRecordFound", 1),
+        ("error", 1),
+        ("mustAuthenticate", 1),
+    ];
+    assert_eq!(
+        counted,
+        expected.map(|(result, count)| (result.to_owned(), count))
+    );
 }
 
 #[tokio::test(start_paused = true)]

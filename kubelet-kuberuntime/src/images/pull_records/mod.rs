@@ -419,6 +419,7 @@ fn find_secret(known: &[ImagePullSecret], credentials: &[Credentials]) -> Option
     None
 }
 
-fn count_check(result: &'static str) {
+/// Counts a check of whether a pod must pull an image that is present (`recordMustAttemptImagePullResult`).
+pub(super) fn count_check(result: &'static str) {
     metrics::counter!("kubelet_imagemanager_image_mustpull_checks_total", "result" => result).increment(1);
 }
