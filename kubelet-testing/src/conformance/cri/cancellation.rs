@@ -7,7 +7,7 @@ use super::steps::{NO_GRACE, Sandbox, run_request};
 use crate::conformance::bench::Bench;
 use crate::conformance::cut_short::cut_short;
 use crate::conformance::program::Program;
-use crate::conformance::verdict::{During, Outcome, ensure};
+use crate::conformance::verdict::{During, Outcome, Seen, ensure};
 
 /// The maximum number of awaits at which a call is dropped.
 const AWAITS: u32 = 6;
@@ -113,13 +113,17 @@ pub(super) async fn a_start_cut_short_shows_what_it_came_to(bench: &mut Bench) -
         // It is created, running or ended, but it is in the list. The next attempt runs once it is removed.
         let listed = bench.listed_container(&id).await?;
         ensure!(listed.is_some(), "an interrupted start made it disappear");
-        let removed = async || {
-            let stopped = bench.stop_container(&id, NO_GRACE).await;
-            Ok(stopped.and(bench.remove_container(&id).await).ok())
-        };
-        bench
-            .until("the removal of a container whose start was interrupted", removed)
-            .await?;
+        let mut last = String::new();
+        let removed = bench.until(
+            "the removal of a container whose start was interrupted",
+            async || {
+                let stopped = bench.stop_container(&id, NO_GRACE).await;
+                let removed = stopped.and(bench.remove_container(&id).await);
+                Ok(removed.map_err(|seen| last = seen.into_text()).ok())
+            },
+        );
+        let removed = removed.await;
+        removed.map_err(|seen| Seen::new(format!("{}; the last answer: {last}", seen.into_text())))?;
         bench.container_is_gone(&id).await?;
         let next = bench.create_as(&sandbox, "main", 1, &Program::Forever).await?;
         bench.start_container(&next).await?;
