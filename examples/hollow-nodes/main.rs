@@ -149,7 +149,7 @@ async fn report_ready(client: &Client, name: &str) -> kube_client::Result<()> {
 async fn heartbeats(client: Client, name: String, shutdown: CancellationToken) -> Result<(), AgentError> {
     let lease = LeaseController::new(HeartbeatClient::new(client.clone()), &name);
     let reports = async {
-        // Nodes that start together report at different times, from half of it to one and a half, as those of the kubelet do.
+        // Nodes that start together report at different times: after half of the period to one and a half periods, as kubelets do.
         let mut pause = REPORT.mul_f64(0.5 + fastrand::f64());
         while shutdown.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
             if let Err(error) = report_ready(&client, &name).await {

@@ -15,11 +15,10 @@ pub(crate) fn remove(cgroup: &str) {
     }
 }
 
-/// Makes a cgroup with the highest CPU weight. One that is there keeps its weight.
+/// Makes a cgroup with the highest CPU weight. An existing cgroup keeps its weight.
 ///
-/// `runc` starts a container from inside of its cgroup, with the container's CPU weight. A sandbox has the lowest
-/// weight. The group above has the default weight, and beside busy processes of the host its share of a CPU can fall to
-/// nothing for a minute.
+/// `runc` starts a container from inside the container's cgroup. With the default weight, the cgroup above the
+/// containers can get no CPU for a minute if processes of the host are busy. Then starts take minutes.
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 pub(crate) fn make_with_highest_weight(cgroup: &str) {
     for hierarchy in hierarchies() {

@@ -89,13 +89,14 @@ pub(crate) fn check(settings: &Settings, parts: &Parts, problems: &mut Problems)
             }
         }
     }
-    // Those of a file were checked when it was read.
-    let mut providers = CredentialProviderConfig::default();
-    providers
-        .providers
-        .extend(settings.credential_providers.iter().map(|(_, it)| it.clone()));
-    if !providers.providers.is_empty() {
-        let valid = providers.validate(&settings.feature_gates);
+    // Settings made in code did not pass the checks of a file.
+    let providers: Vec<_> = settings
+        .credential_providers
+        .iter()
+        .map(|(_, it)| it.clone())
+        .collect();
+    if !providers.is_empty() {
+        let valid = CredentialProviderConfig { providers }.validate(&settings.feature_gates);
         let valid = valid.map_err(kubelet_config::Error::from);
         problems.note("--image-credential-provider-config", valid);
     }

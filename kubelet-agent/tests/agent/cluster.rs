@@ -1,35 +1,48 @@
 //! An agent in a cluster, with an API server in memory.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::authentication::v1::TokenReview;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
+use kube_client::Client;
 use kube_client::api::{Api, PostParams};
-use kubelet_agent::{NodeAgent, Settings};
+use kubelet_agent::{NodeAgent, Result, Settings};
 use kubelet_config::credential_provider::CredentialProviderConfig;
 use kubelet_testing::{ApiServer, MemoryRuntime, PodBuilder, User, eventually};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::handle::clock;
 
 const NODE: &str = "node-1";
 
-#[tokio::test]
-async fn a_node_joins_with_a_client_and_runs_a_pod() {
-    let (folder, server) = (tempfile::tempdir().unwrap(), ApiServer::new());
-    let mut settings = Settings::new(folder.path());
+fn settings(folder: &Path) -> Settings {
+    let mut settings = Settings::new(folder);
     settings.node_name = NODE.to_owned();
     settings.node_ip = "127.0.0.1".to_owned();
-    settings.node_labels.insert("tier".to_owned(), "edge".to_owned());
+    settings
+}
+
+/// Runs an agent with a runtime in memory, in the cluster of this client.
+async fn join(settings: Settings, client: Client) -> (CancellationToken, JoinHandle<Result<()>>) {
     let agent = NodeAgent::builder(settings)
         .containers(Arc::new(MemoryRuntime::new(clock())))
-        .client(server.client_as(User::node(NODE)))
+        .client(client)
         .configure_node(|node| node.ready_check(Vec::new))
         .build()
         .await
         .unwrap();
     let shutdown = CancellationToken::new();
-    let running = tokio::spawn(agent.run(shutdown.clone()));
+    (shutdown.clone(), tokio::spawn(agent.run(shutdown)))
+}
+
+#[tokio::test]
+async fn a_node_joins_with_a_client_and_runs_a_pod() {
+    let (folder, server) = (tempfile::tempdir().unwrap(), ApiServer::new());
+    let mut settings = settings(folder.path());
+    settings.node_labels.insert("tier".to_owned(), "edge".to_owned());
+    let (shutdown, running) = join(settings, server.client_as(User::node(NODE))).await;
 
     let node = || server.get::<Node>("", NODE).unwrap();
     let node = eventually!(node(), |node| node.is_some()).unwrap();
@@ -79,20 +92,10 @@ providers:
 ",
         request.display()
     );
-    let mut settings = Settings::new(folder.path());
-    settings.node_name = NODE.to_owned();
-    settings.node_ip = "127.0.0.1".to_owned();
+    let mut settings = settings(folder.path());
     let providers = CredentialProviderConfig::from_yaml(&yaml).unwrap().providers;
     settings.credential_providers = providers.into_iter().map(|it| ("/bin/sh".into(), it)).collect();
-    let agent = NodeAgent::builder(settings)
-        .containers(Arc::new(MemoryRuntime::new(clock())))
-        .client(server.client())
-        .configure_node(|node| node.ready_check(Vec::new))
-        .build()
-        .await
-        .unwrap();
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(agent.run(shutdown.clone()));
+    let (shutdown, running) = join(settings, server.client()).await;
     eventually!(server.get::<Node>("", NODE).unwrap(), |node| node.is_some());
     let pod = PodBuilder::new("web")
         .container("main", "registry.example/team/app:1", |c| {

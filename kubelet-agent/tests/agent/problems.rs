@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use kubelet_agent::{Error, NodeAgent, Settings};
+use kubelet_config::credential_provider::{CredentialProvider, ServiceAccountTokenAttributes};
+use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_core::Clock;
 use kubelet_testing::MemoryRuntime;
 
@@ -47,6 +49,21 @@ async fn all_problems_are_reported_together() {
     }
     settings.configuration.healthz_port = 70_000;
     expected.push("healthzPort");
+    let mut plugin = CredentialProvider {
+        name: "plugin".to_owned(),
+        match_images: vec!["registry.example".to_owned()],
+        default_cache_duration: Some(GoDuration::default()),
+        api_version: "credentialprovider.kubelet.k8s.io/v1".to_owned(),
+        ..CredentialProvider::default()
+    };
+    plugin.token_attributes = Some(ServiceAccountTokenAttributes {
+        service_account_token_audience: "registry.example".to_owned(),
+        cache_type: "Pod".to_owned(),
+        require_service_account: Some(true),
+        ..ServiceAccountTokenAttributes::default()
+    });
+    settings.credential_providers.push(("/bin/sh".into(), plugin));
+    expected.push("tokenAttributes.cacheType");
     let found = problems(settings).await;
     for words in &expected {
         assert!(

@@ -42,7 +42,7 @@ pub(crate) struct MountSituation {
     pub(crate) presence: Presence,
     /// It is mounted, but must be set up again.
     pub(crate) is_stale: bool,
-    /// It was set up again often: until then, further changes wait, so that a storm of them is few updates.
+    /// It was set up again several times in a row. Further changes wait until this time, so that a storm of changes is few updates.
     pub(crate) rests_until: Option<Instant>,
     /// When it must be set up again.
     pub(crate) again_at: Option<Instant>,
